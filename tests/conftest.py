@@ -54,6 +54,13 @@ def _allowed_if_slow(item):
 
 
 @pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A new directory, in which the test runs."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def one_thread():
     """As the processes have it that tests start: the last bit of a sum depends on how many there are."""
     import torch

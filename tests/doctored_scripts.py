@@ -101,23 +101,3 @@ for x, y in rows:
     optimizer.zero_grad()
 print("finite:", all(bool(torch.isfinite(p).all()) for p in model.parameters()))
 """
-
-PLAIN = """
-import sys
-
-import torch
-
-torch.manual_seed(0)
-model = torch.nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
-for step in range(40):
-    x = torch.randn(16, 8)
-    if step == 20 and "bad" in sys.argv:
-        x[3] = float("nan")
-    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    print(f"step {step} loss {loss.item():.4f} lr 1.0e-02")
-sys.exit(int(sys.argv[1]))
-"""

@@ -77,6 +77,11 @@ class GuardedTraining:
         for _ in range(count):
             self.guard.step(self.guard.forward(self.batch(value)))
 
+    def until_nan(self, healthy: int) -> None:
+        """So many healthy steps, and one whose batch holds a NaN."""
+        self.steps(healthy)
+        self.steps(1, NAN)
+
     def everything(self) -> dict[str, Any]:
         return fingerprint(
             model=dict(self.model.state_dict()),

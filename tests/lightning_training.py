@@ -52,10 +52,12 @@ class Regression(pl.LightningModule):
     """Learns a smooth function; ``fault`` strikes in the batches named."""
 
     interval = "step"
+    by_hand = False
 
     def __init__(self, fault: str = "", at: tuple[int, ...] = (7,)) -> None:
         super().__init__()
         self.net, self.fault, self.at = Net(), fault, at
+        self.automatic_optimization = not self.by_hand
         self.calls = 0
         self.losses: list[float] = []
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from safetensors.torch import load_file
 
+from run_files import lines_of
 from stayfinite.recipes.diffusion.toy import write_toy_set
 from stayfinite.recipes.mmdit import Mmdit, Result, train
 
@@ -18,6 +16,8 @@ SMALL: dict[str, Any] = {
     "sample_steps": 2, "learning_rate": 1e-3, "val_share": 0.2, "check": "off", "checkpoint_steps": 100,
     "device": "cpu",
 }  # fmt: skip
+RESUMABLE: dict[str, Any] = {"steps": 16, "eval_steps": 4, "checkpoint_steps": 3, "dropout": 0.1}
+"""Settings of a training that is killed and of one that is not; 12 steps are an epoch."""
 
 
 def write_data(directory: Path, rows: int = 120) -> Path:
@@ -33,15 +33,11 @@ def run(data: Path, output: Path, said: list[str] | None = None, **more: Any) ->
 
 
 def steps_of(output: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (output / "steps.jsonl").read_text().splitlines()]
+    return lines_of(output / "steps.jsonl")
 
 
 def events_of(output: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (output / "events.jsonl").read_text().splitlines()]
-
-
-def weights_of(output: Path) -> dict[str, torch.Tensor]:
-    return load_file(output / "best" / "model.safetensors")
+    return lines_of(output / "events.jsonl")
 
 
 def spoil(data: Path, row: int = 3, *, value: float = float("nan"), file: str = "scenes-001") -> None:

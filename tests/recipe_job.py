@@ -14,7 +14,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
 import yaml
+from safetensors.torch import load_file
 
 from stage import Played, play
 from stayfinite.cli import main as stayfinite
@@ -67,6 +70,30 @@ def steps_of(output: Path) -> dict[int, float]:
     return {line["step"]: line["loss"] for line in lines}
 
 
+def weights_of(output: Path, part: str = "best") -> dict[str, torch.Tensor]:
+    """The weights of the best model or adapter, or of another one that a run has left."""
+    (file,) = (output / part).glob("*model.safetensors")
+    return load_file(file)
+
+
+def check_alike(one: Path, other: Path, *, steps: float, weights: float) -> None:
+    """Two runs took the same steps to the same weights, up to rounding: relative for losses, absolute for weights."""
+    assert steps_of(one) == pytest.approx(steps_of(other), rel=steps)
+    mine, theirs = weights_of(one), weights_of(other)
+    assert mine.keys() == theirs.keys()
+    assert all(torch.allclose(mine[name], theirs[name], atol=weights) for name in mine)
+
+
+def check_same_weights(one: Path, other: Path) -> None:
+    """Two runs have left the same models, and each has the same bits in both."""
+    left = [{path.parent.name for path in run.glob("*/*model.safetensors")} for run in (one, other)]
+    assert left[0] == left[1] >= {"best"}
+    for part in left[0]:
+        mine, theirs = weights_of(one, part), weights_of(other, part)
+        assert mine.keys() == theirs.keys()
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
 def check_went_on(played: Mapping[str, Played], folder: Path, steps: int) -> None:
     """The run `killed` was, on both ranks; `again` took it up; each step left both with the weights of `whole`."""
     assert played["killed"].ends == [-signal.SIGKILL, -signal.SIGKILL]
@@ -76,6 +103,12 @@ def check_went_on(played: Mapping[str, Played], folder: Path, steps: int) -> Non
     whole, killed = weights_of_ranks(folder / "whole"), weights_of_ranks(folder / "killed")
     assert whole[0] == whole[1] == killed[0] == killed[1]
     assert list(whole[0]) == list(range(1, steps + 1))
+    assert steps_of(folder / "whole") == steps_of(folder / "killed")
+    check_same_weights(folder / "whole", folder / "killed")
+
+
+def quiet(_: str) -> None:
+    return
 
 
 def all_have_told(output: Path, step: int) -> bool:

@@ -14,9 +14,10 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from child_processes import PATIENCE, finish
 
@@ -66,6 +67,20 @@ def play(
             "\n".join(_said(folder, name, rank).read_text(errors="replace") for rank in each),
         )
         for name in acts
+    }
+
+
+def play_ranks(module: str, folder: Path, acts: Iterable[str], timeout: float = PATIENCE) -> dict[str, list[Any]]:
+    """Play the acts on two ranks, each in a folder of its own; returns what each rank left in its ``rank{n}.json``."""
+    places = {act: folder / act for act in acts}
+    for place in places.values():
+        place.mkdir()
+    lines = {act: (place, act) for act, place in places.items()}
+    for each in play(module, lines, folder / "stage", ranks=2, timeout=timeout).values():
+        each.check()
+    return {
+        act: [json.loads((place / f"rank{rank}.json").read_text()) for rank in range(2)]
+        for act, place in places.items()
     }
 
 

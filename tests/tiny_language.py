@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import T5Config, T5ForConditionalGeneration
 
-from dying import die_with_a_checkpoint
 from stayfinite.recipes.language.built_in import travel_notes
 from stayfinite.recipes.models import quiet_transformers
-from stayfinite.recipes.mt5 import Mt5, train
+from stayfinite.recipes.mt5 import Mt5
 from stayfinite.recipes.seq2seq.tokenizers import train_sentencepiece
 
 
 def write_texts(directory: Path, count: int = 60, more: tuple[str, ...] = ()) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "notes.txt").write_text("\n".join([*travel_notes()[:count], *more]), encoding="utf-8")
+    return directory
+
+
+def write_shards(directory: Path) -> Path:
+    """Four packed files of thirty texts each."""
+    directory.mkdir(parents=True)
+    for number in range(4):
+        with gzip.open(directory / f"part-{number}.jsonl.gz", "wt", encoding="utf-8") as file:
+            file.writelines(json.dumps({"text": text}) + "\n" for text in travel_notes()[number * 30 :][:30])
     return directory
 
 
@@ -45,18 +53,3 @@ def settings(texts: Path, model: Path, output: Path, **changed: Any) -> Mt5:
         "logging_steps": 1, "eval_steps": 3, "checkpoint_steps": 2, "samples": 0, "device": "cpu",
     }  # fmt: skip
     return Mt5(**(small | changed))
-
-
-def main(data: str, model: str, output: str, kill_at: str, changed: str = "{}") -> None:
-    """Train, and be killed when a step has been taken."""
-
-    def say(line: str) -> None:
-        print(line, flush=True)
-        if line.startswith(f"step {int(kill_at):>6} of"):
-            die_with_a_checkpoint()
-
-    train(settings(Path(data), Path(model), Path(output), **json.loads(changed)), say)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

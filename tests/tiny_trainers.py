@@ -135,6 +135,13 @@ def tiny_trainer(
     return trainer
 
 
+def trained(folder: Path, *callbacks: TrainerCallback, **settings: Any) -> Faulty:
+    """A tiny trainer that has trained."""
+    trainer = tiny_trainer(folder, *callbacks, **settings)
+    trainer.train()
+    return trainer
+
+
 def weights(trainer: Any) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
 

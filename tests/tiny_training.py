@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -138,6 +139,12 @@ class Training:
         for _ in range(steps):
             self.guard.step(self.loss())
 
+    def settled(self, steps: int) -> dict[str, Any]:
+        """The state after so many good steps, once all of them are known."""
+        self.good(steps)
+        self.guard.flush()
+        return self.state()
+
     def bad(self, fault: str | None = "nan-loss") -> None:
         with planted(fault, self.model) as factor:
             self.guard.step(self.loss() * factor)
@@ -173,6 +180,11 @@ class Training:
             groups=[{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups],
             schedule=self.scheduler.state_dict() if hasattr(self.scheduler, "state_dict") else vars(self.scheduler),
         )
+
+
+def guarded(model: nn.Module, optimizer: Any, *args: Any, **settings: Any) -> Guard:
+    """A guard that says nothing aloud."""
+    return Guard(model, optimizer, *args, console=Lines(), **settings)
 
 
 def falling(optimizer: Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
@@ -258,6 +270,7 @@ def all_finite(training: Training) -> bool:
 
 DEVICE = Policy(gate="device")
 GATES = {"host": Policy(), "device": DEVICE}
+both_gates = pytest.mark.parametrize("policy", GATES.values(), ids=GATES)
 NOT_FINITE = tuple(fault for fault in FAULTS if fault != "spike")
 REFUSING = {"host": Policy.refuse_spikes(), "device": Policy.refuse_spikes(gate="device")}
 """The gates under a policy that refuses finite spikes too."""

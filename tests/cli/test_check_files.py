@@ -12,10 +12,7 @@ from stayfinite.cli import main
 SICK = "model_name_or_path: google/mt5-small\nfp16: true\nlearning_rate: 1e-4\noutput_dir: o\n"
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_a_plan_that_works_ends_with_0(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,8 +64,7 @@ text = "no function"
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("replay")
     training = GuardedTraining(folder, policy=Policy(autopsy_seconds=0, prove_steps=2))
-    training.steps(6)
-    training.steps(1, NAN)
+    training.until_nan(6)
     training.guard.close()
     return folder
 

@@ -50,6 +50,14 @@ def _refused(trial: Trial, steps: range, *codes: str) -> None:
         trial.demand(found.get(step) in codes, f"step {step} was not refused for {codes} but {found.get(step)}")
 
 
+def _resumed(trial: Trial, **limit: int) -> Outcome:
+    """The same command again, after a death: little is lost, and the end has the bits of a training without it."""
+    reached, left = evidence.last_step(trial.job), evidence.good_checkpoints(trial.job)
+    life = trial.live()
+    trial.loses_little(reached, left, life, **limit)
+    return trial.untouched(life)
+
+
 # -- bad numbers -----------------------------------------------------------------------------------------------------
 
 
@@ -125,19 +133,13 @@ def kill_9(trial: Trial) -> Outcome:
             Signalled, at=at, number=signal.SIGKILL, seconds=trial.chance.uniform(0, 0.03), slow_disk=slow
         )
         trial.died(life, -signal.SIGKILL)
-        reached, left = evidence.last_step(trial.job), evidence.good_checkpoints(trial.job)
-    life = trial.live()
-    trial.loses_little(reached, left, life)
-    return trial.untouched(life)
+    return _resumed(trial)
 
 
 def kill_in_checkpoint(trial: Trial) -> Outcome:
     life = trial.live(KilledInCheckpoint, sync=trial.chance.randrange(1, 12 * SYNCS))
     trial.died(life, -signal.SIGKILL)
-    reached, left = evidence.last_step(trial.job), evidence.good_checkpoints(trial.job)
-    life = trial.live()
-    trial.loses_little(reached, left, life)
-    return trial.untouched(life)
+    return _resumed(trial)
 
 
 def sigterm(trial: Trial) -> Outcome:
@@ -145,10 +147,7 @@ def sigterm(trial: Trial) -> Outcome:
     seconds = trial.chance.uniform(0, 0.03)
     life = trial.live(SavedOnSignal if saves else Signalled, at=at, number=signal.SIGTERM, seconds=seconds)
     trial.died(life, 128 + signal.SIGTERM if saves else -signal.SIGTERM)
-    reached, left = evidence.last_step(trial.job), evidence.good_checkpoints(trial.job)
-    life = trial.live()
-    trial.loses_little(reached, left, life, **({"at_most": 0} if saves else {}))
-    return trial.untouched(life)
+    return _resumed(trial, **({"at_most": 0} if saves else {}))
 
 
 # -- the disk --------------------------------------------------------------------------------------------------------
@@ -242,10 +241,7 @@ def one_rank_killed(trial: Trial) -> Outcome:
     other = life.exit_codes[1 - rank]
     trial.demand(life.exit_codes[rank] == -signal.SIGKILL, f"it ended with {life.exit_codes}")
     trial.demand(other not in (0, 86, 87, 88), f"the rank that was left ended with {other}: would not be restarted")
-    reached, left = evidence.last_step(trial.job), evidence.good_checkpoints(trial.job)
-    life = trial.live()
-    trial.loses_little(reached, left, life)
-    return trial.untouched(life)
+    return _resumed(trial)
 
 
 ON_ONE: dict[str, Kind] = {

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
+from rich.console import Console
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
@@ -78,13 +79,6 @@ class Sabotage:
 
     def at_end(self) -> None:
         """Training is over; the result can be written."""
-
-
-class Silent:
-    """A console that says nothing."""
-
-    def print(self, line: Any) -> None:
-        """Nothing."""
 
 
 class TinyTransformer(nn.Module):
@@ -162,7 +156,7 @@ def train(job: Job, sabotage: Sabotage) -> None:
     model = nn.parallel.DistributedDataParallel(core) if job.ranks > 1 else core
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
-    guard = Guard(model, optimizer, scheduler, policy=policy_of(job), run_dir=job.run_dir, console=Silent())
+    guard = Guard(model, optimizer, scheduler, policy=policy_of(job), run_dir=job.run_dir, console=Console(quiet=True))
     with guard:
         first = step = guard.resume()
         for epoch in range(EPOCHS):

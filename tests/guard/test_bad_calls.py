@@ -21,9 +21,7 @@ from stayfinite import (
     StayfiniteError,
     UsageError,
 )
-from tiny_training import GATES, TinyNet, Training, all_finite, batch, changed, everything
-
-both_gates = pytest.mark.parametrize("policy", GATES.values(), ids=GATES)
+from tiny_training import TinyNet, Training, all_finite, batch, both_gates, changed, everything
 
 
 @both_gates
@@ -41,17 +39,14 @@ both_gates = pytest.mark.parametrize("policy", GATES.values(), ids=GATES)
 )
 def test_what_cannot_be_a_loss(loss, said, remedy, policy):
     training = Training("AdamW-fused", policy=policy)
-    training.good(2)
-    training.guard.flush()
-    before = training.state() | everything(training.model, training.optimizer)
+    before = training.settled(2) | everything(training.model, training.optimizer)
     for call in (training.guard.step, training.guard.backward):
         with pytest.raises(LossError) as caught:
             call(loss(training))
         assert said in str(caught.value)
         assert remedy in caught.value.fix
     assert changed(before, training.state() | everything(training.model, training.optimizer)) == []
-    training.good()
-    training.guard.flush()
+    training.settled(1)
     assert len(training.guard.decisions) == 3
 
 
@@ -138,8 +133,7 @@ def test_an_exception_inside_the_optimizer_leaves_no_stale_gradient(precision):
 @pytest.mark.parametrize("rate", [float("nan"), float("inf")])
 def test_a_learning_rate_that_is_not_finite_stops_before_it_reaches_a_weight(rate, policy):
     training = Training("AdamW-fused", policy=policy)
-    training.good(2)
-    training.guard.flush()
+    training.settled(2)
     before = everything(training.model, training.optimizer)
     usual = training.optimizer.param_groups[0]["lr"]
     for group in training.optimizer.param_groups[-1:]:  # one group is enough
@@ -148,8 +142,7 @@ def test_a_learning_rate_that_is_not_finite_stops_before_it_reaches_a_weight(rat
         training.good()
     training.optimizer.param_groups[-1]["lr"] = usual
     assert changed(before, everything(training.model, training.optimizer)) == []
-    training.good()
-    training.guard.flush()
+    training.settled(1)
     assert [decision.step for decision in training.guard.decisions] == [1, 2, 3]
 
 

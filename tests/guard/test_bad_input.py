@@ -16,9 +16,7 @@ from stayfinite import (
     PolicyError,
     UsageError,
 )
-from tiny_training import DEVICE, GATES, Lines, TinyNet, Training, batch, changed, everything, loss_of
-
-both_gates = pytest.mark.parametrize("policy", GATES.values(), ids=GATES)
+from tiny_training import DEVICE, Lines, TinyNet, Training, batch, changed, everything, loss_of
 
 
 def refused(model, optimizer, *args, **settings) -> str:

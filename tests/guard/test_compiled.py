@@ -4,14 +4,10 @@ import copy
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 from stayfinite import Guard, Policy
-
-
-class Quiet:
-    def print(self, line):
-        pass
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +25,7 @@ class Training:
         if step:
             self.optimizer.step = torch.compile(self.optimizer.step, backend="eager")
         policy = Policy(gate="device", snapshots=False)
-        self.guard = Guard(self.forward, self.optimizer, max_norm=0.05, policy=policy, console=Quiet())
+        self.guard = Guard(self.forward, self.optimizer, max_norm=0.05, policy=policy, console=Console(quiet=True))
         self.guard._setup.fold_clip = fold
 
     def step(self, number, factor=1.0):

@@ -5,21 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from stayfinite import Guard
-from tiny_training import GATES, Lines, TinyNet, Training, changed, falling, fingerprint, loss_of
-
-both_gates = pytest.mark.parametrize("policy", GATES.values(), ids=GATES)
-
-
-def guarded(model, optimizer, *args, **settings) -> Guard:
-    return Guard(model, optimizer, *args, console=Lines(), **settings)
-
-
-def look(model, optimizer):
-    return fingerprint(
-        model=model.state_dict(), moments=[optimizer.state.get(p, {}) for p in model.parameters()],
-        groups=[{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups],
-    )  # fmt: skip
+from tiny_training import TinyNet, Training, both_gates, changed, everything, falling, fingerprint, guarded, loss_of
 
 
 @both_gates
@@ -77,17 +63,14 @@ def test_accumulation_equals_the_loop_done_by_hand(policy, scaled):
 @both_gates
 def test_one_bad_batch_among_the_accumulated_ones_refuses_them_all(policy):
     training = Training("AdamW-fused", policy=policy)
-    training.good(3)
-    training.guard.flush()
-    before = training.state()
+    before = training.settled(3)
     for factor in (1.0, float("nan"), 1.0):
         training.guard.backward(training.loss() * factor / 3)
     training.guard.step()
     training.guard.flush()
     assert training.guard.decisions[-1].refused
     assert changed(before, training.state()) == []
-    training.good()
-    training.guard.flush()
+    training.settled(1)
     assert not training.guard.decisions[-1].refused
 
 
@@ -117,10 +100,10 @@ def test_groups_with_settings_of_their_own_stand_still_together(policy):
     for number in range(3):
         guard.step(loss_of(model, number))
     guard.flush()
-    before = look(model, optimizer) | fingerprint(schedule=scheduler.state_dict())
+    before = everything(model, optimizer) | fingerprint(schedule=scheduler.state_dict())
     guard.step(loss_of(model, 4) * float("inf"))
     guard.flush()
-    assert changed(before, look(model, optimizer) | fingerprint(schedule=scheduler.state_dict())) == []
+    assert changed(before, everything(model, optimizer) | fingerprint(schedule=scheduler.state_dict())) == []
     assert guard.decisions[0].signals.lr == 1e-2
 
 

@@ -5,6 +5,7 @@ import os
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 from stayfinite import Guard, Policy, UsageError
@@ -13,16 +14,11 @@ from stayfinite.guard.gates.buffers import SMALL
 X = torch.randn(16, 8, generator=torch.Generator().manual_seed(0))
 
 
-class Silent:
-    def print(self, line):
-        pass
-
-
 def training(**settings):
     torch.manual_seed(0)
     model = nn.Linear(8, 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    return model, optimizer, Guard(model, optimizer, console=Silent(), **settings)
+    return model, optimizer, Guard(model, optimizer, console=Console(quiet=True), **settings)
 
 
 def loss_of(model):
@@ -44,7 +40,7 @@ class OwnRate(torch.optim.SGD):
 
 def test_an_optimizer_may_find_its_learning_rate_by_itself():
     model = nn.Linear(8, 1)
-    guard = Guard(model, OwnRate(model.parameters()), console=Silent())
+    guard = Guard(model, OwnRate(model.parameters()), console=Console(quiet=True))
     guard.step(loss_of(model))
     assert guard.decisions[-1].signals.lr is None
 
@@ -58,7 +54,7 @@ def test_a_run_directory_whose_name_is_too_long_never_stops_training(tmp_path):
 
 def test_a_name_that_utf8_cannot_hold_never_stops_training(tmp_path):
     model = nn.ModuleDict({"\ud800": nn.Linear(8, 1)})
-    guard = Guard(model, torch.optim.SGD(model.parameters(), lr=0.1), run_dir=tmp_path, console=Silent())
+    guard = Guard(model, torch.optim.SGD(model.parameters(), lr=0.1), run_dir=tmp_path, console=Console(quiet=True))
     guard.step(loss_of(model["\ud800"]) * float("nan"))
     guard.close()
     events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
@@ -74,7 +70,7 @@ def test_a_failing_optimizer_leaves_the_device_gate_and_the_schedule_in_step():
     model = nn.Linear(8, 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
-    guard = Guard(model, optimizer, scheduler=schedule, policy=Policy(gate="device"), console=Silent())
+    guard = Guard(model, optimizer, scheduler=schedule, policy=Policy(gate="device"), console=Console(quiet=True))
     guard.step(loss_of(model))
 
     def out_of_memory(*_):
@@ -107,7 +103,7 @@ class Codebook(nn.Module):
 def test_a_large_buffer_that_has_been_seen_to_change_is_put_back(gate):
     model = Codebook()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    guard = Guard(model, optimizer, policy=Policy(gate=gate), console=Silent())
+    guard = Guard(model, optimizer, policy=Policy(gate=gate), console=Console(quiet=True))
     for _ in range(3):
         guard.step(model(X))
     before = model.codes.clone()
@@ -130,7 +126,7 @@ def test_the_summary_does_not_claim_that_an_unwritable_directory_was_written(tmp
     place = tmp_path / "file"
     place.write_text("in the way")
     said = []
-    silent = Silent()
+    silent = Console(quiet=True)
     silent.print = said.append
     model = nn.Linear(8, 1)
     guard = Guard(model, torch.optim.SGD(model.parameters(), lr=0.1), run_dir=place, console=silent)

@@ -14,6 +14,7 @@ from typing import Any
 from unittest import SkipTest
 
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
@@ -27,13 +28,6 @@ pytestmark = MARKS
 DEVICE = "cuda"
 HEALTHY = 24
 """Steps before a fault; more than the spike test's warm-up."""
-
-
-class Quiet:
-    """A console for tests that know what they will hear."""
-
-    def print(self, line: object) -> None:
-        pass
 
 
 def network(*, batch_norm: bool = False) -> nn.Sequential:
@@ -93,7 +87,7 @@ class Training:
         model = network(batch_norm=batch_norm)
         built = OPTIMIZERS[optimizer](model.parameters())
         scheduler = LambdaLR(built, lambda step: 1.0 if level else 1 / (1 + step))
-        return cls(model, built, scheduler, Guard(model, built, scheduler, console=Quiet(), **settings))
+        return cls(model, built, scheduler, Guard(model, built, scheduler, console=Console(quiet=True), **settings))
 
     def loss(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         return F.mse_loss(self.model(batch[0]), batch[1])

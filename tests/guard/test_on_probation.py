@@ -54,6 +54,12 @@ class Loop:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
 
+    def overheat(self, afterwards=1e-2):
+        """Three steps at a rate that is far too high, and back."""
+        self.rate(1.0)
+        self.train(3)
+        self.rate(afterwards)
+
     def events(self, kind):
         lines = (self.folder / "events.jsonl").read_text().splitlines()
         return [each for each in map(json.loads, lines) if each["event"] == kind]
@@ -102,9 +108,7 @@ def test_a_rate_that_was_a_hundred_times_too_high_is_gone_back_from_with_the_evi
     loop = Loop(forward=forward, gate=gate, folder=tmp_path)
     loop.train(120)
     usual = [decision.signals.loss for decision in loop.guard.decisions[-20:]]
-    loop.rate(1.0)
-    loop.train(3)
-    loop.rate(1e-2)
+    loop.overheat()
     loop.train(30)
     assert not any(decision.refused for decision in loop.guard.decisions)
     (event,) = loop.events("rollback")
@@ -204,9 +208,7 @@ def test_a_state_saved_in_the_middle_of_a_probation_goes_on_with_it(tmp_path):
 def test_a_checkpoint_in_the_middle_of_a_trial_is_a_state_to_resume_from(tmp_path):
     loop = Loop(folder=tmp_path, lr=1e-2)
     loop.train(120)
-    loop.rate(1.0)
-    loop.train(3)
-    loop.rate(1e-2)
+    loop.overheat()
     while loop.guard.state_dict()["memory"]["probation"]["trial"] is None:
         loop.train(1)
     loop.guard.checkpoint()
@@ -223,9 +225,7 @@ def test_a_checkpoint_in_the_middle_of_a_trial_is_a_state_to_resume_from(tmp_pat
 def test_the_step_that_did_harm_is_kept_and_explained(tmp_path):
     loop = Loop(forward=True, folder=tmp_path, autopsy_seconds=20)
     loop.train(120)
-    loop.rate(1.0)
-    loop.train(3)
-    loop.rate(1e-2)
+    loop.overheat()
     loop.train(20)
     loop.guard.close()
     assert [each.name for each in sorted((tmp_path / "incidents").iterdir())] == ["0001"]
@@ -252,9 +252,7 @@ def test_bounded_steps_are_told_and_summed_up(tmp_path):
 def test_what_the_loop_sets_by_itself_is_not_undone_by_going_back():
     loop = Loop(forward=True)
     loop.train(120)
-    loop.rate(1.0)
-    loop.train(3)
-    loop.rate(5e-3)
+    loop.overheat(5e-3)
     loop.optimizer.param_groups[0]["weight_decay"] = 0.5
     loop.train(30)
     assert sum("rolled back" in line for line in loop.console.lines) == 1

@@ -9,21 +9,20 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from stayfinite import Guard, Policy
-from tiny_training import GATES, OPTIMIZERS, Lines, TinyNet, Training, batch, changed, fingerprint, loss_of
-
-both_gates = pytest.mark.parametrize("policy", GATES.values(), ids=GATES)
-
-
-def guarded(model, optimizer, *args, **settings) -> Guard:
-    return Guard(model, optimizer, *args, console=Lines(), **settings)
-
-
-def look(model, optimizer):
-    return fingerprint(
-        model=model.state_dict(), moments=[optimizer.state.get(p, {}) for p in model.parameters()],
-        groups=[{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups],
-    )  # fmt: skip
+from stayfinite import Policy
+from tiny_training import (
+    GATES,
+    OPTIMIZERS,
+    TinyNet,
+    Training,
+    batch,
+    both_gates,
+    changed,
+    everything,
+    fingerprint,
+    guarded,
+    loss_of,
+)
 
 
 @both_gates
@@ -76,7 +75,7 @@ def test_parameters_without_a_gradient_are_left_alone(build, policy):
         torch.nn.utils.clip_grad_norm_(plain_model.parameters(), 1.0)
         plain.step()
         plain.zero_grad()
-    assert changed(look(plain_model, plain), look(model, optimizer)) == []
+    assert changed(everything(plain_model, plain), everything(model, optimizer)) == []
     assert model.unused.weight.grad is None
 
 
@@ -105,11 +104,11 @@ def test_sparse_gradients_are_measured_clipped_and_refused(build):
     if build is torch.optim.SGD:
         torch.testing.assert_close(moved, -0.01 * dense / dense.norm())
     assert moved.abs().sum(dim=1).nonzero().flatten().tolist() == [3, 7, 9]
-    state = look(model, optimizer)
+    state = everything(model, optimizer)
     guard.step(model(rows) * float("nan"))
     assert guard.decisions[-1].refused
     assert guard.decisions[-1].signals.bad_parameters == ("table.weight",)
-    assert changed(state, look(model, optimizer)) == []
+    assert changed(state, everything(model, optimizer)) == []
 
 
 @pytest.mark.parametrize("build", [torch.optim.SparseAdam, torch.optim.SGD], ids=["SparseAdam", "SGD"])
@@ -124,7 +123,7 @@ def test_sparse_gradients_are_taken_as_in_a_plain_loop_to_the_last_bit(build):
         plain.step()
         plain.zero_grad()
     assert not any(each.refused for each in guard.decisions)
-    assert changed(look(plain_model, plain), look(model, optimizer)) == []
+    assert changed(everything(plain_model, plain), everything(model, optimizer)) == []
 
 
 @both_gates
@@ -163,9 +162,7 @@ def test_frozen_parameters_are_neither_needed_nor_moved(held):
 def test_a_compiled_model_is_guarded_under_its_own_names(policy, backend):
     torch._dynamo.reset()
     training = Training("AdamW-fused", policy=policy, model=torch.compile(TinyNet(), backend=backend))
-    training.good(3)
-    training.guard.flush()
-    before = training.state()
+    before = training.settled(3)
     training.bad("nan-element")
     training.guard.flush()
     assert training.guard.decisions[-1].signals.bad_parameters == ("up.weight",)

@@ -13,19 +13,16 @@ from quick_ones import diagonal
 from stayfinite import BadStep, Guard, GuardClosed, Policy, TrainingDiverged, TrainingStopped
 from tiny_training import (
     FAULTS,
-    GATES,
     NOT_FINITE,
     Lines,
     TinyNet,
     Training,
     all_finite,
     batch,
+    both_gates,
     changed,
     fingerprint,
 )
-
-both_gates = pytest.mark.parametrize("policy", GATES.values(), ids=GATES)
-
 
 # -- watch -----------------------------------------------------------------------------------------------------------
 
@@ -124,9 +121,7 @@ def test_strict_stops_only_the_step_that_is_bad_and_the_guard_is_used_up():
 def test_too_many_vetoes_in_a_row_end_the_training_and_say_what_was_tried(policy):
     policy = Policy.refuse_spikes(gate=policy.gate, max_vetoes_in_a_row=3, max_cuts=0)
     training = Training("AdamW-fused", policy=policy)
-    training.good(3)
-    training.guard.flush()
-    before = training.state()
+    before = training.settled(3)
     with pytest.raises(TrainingDiverged) as caught:
         training.bad_ones(["nan-loss", "inf-element", "spike", "nan-loss"])
     error = caught.value
@@ -153,8 +148,7 @@ def test_too_many_vetoes_in_total_end_the_training(policy):
 def test_the_search_for_a_scale_is_not_held_against_the_budget(policy):
     policy = Policy(gate=policy.gate, max_vetoes_in_a_row=1, max_vetoes=1)
     training = Training("AdamW-fused", "fp16-autocast", init_scale=2.0**32, policy=policy)
-    training.good(30)
-    training.guard.flush()
+    training.settled(30)
     codes = [d.code for d in training.guard.decisions]
     assert codes.count("scale-search") > 5
     assert {"finite", "large-gradient"} & set(codes)
@@ -175,9 +169,7 @@ def test_a_collapsing_scale_ends_the_training(policy):
 def test_no_count_of_failures_makes_a_nan_acceptable(policy):
     policy = Policy(gate=policy.gate, max_vetoes_in_a_row=200, max_vetoes=None, level_change_after=2)
     training = Training("SGD-fused", policy=policy)
-    training.good(2)
-    training.guard.flush()
-    before = training.state()
+    before = training.settled(2)
     for _ in range(60):
         training.bad("nan-element")
     training.guard.flush()
@@ -202,9 +194,7 @@ def test_a_level_that_is_really_new_is_accepted_after_a_bounded_number_of_steps(
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_is_refused_though_its_gradients_are_zero(policy, loss):
     training = Training("AdamW-fused", policy=policy)
-    training.good(3)
-    training.guard.flush()
-    before = training.state()
+    before = training.settled(3)
     training.guard.step(training.loss() * 0 + loss)
     training.guard.flush()
     decision = training.guard.decisions[-1]

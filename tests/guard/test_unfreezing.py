@@ -6,9 +6,7 @@ import pytest
 import torch
 
 from stayfinite import Guard, OptimizerError, Policy
-from tiny_training import GATES, Lines, TinyNet, changed, fingerprint, loss_of, planted
-
-both_gates = pytest.mark.parametrize("policy", GATES.values(), ids=GATES)
+from tiny_training import Lines, TinyNet, both_gates, changed, fingerprint, loss_of, planted
 
 
 def with_frozen_first_layer(policy: Policy, *, held: bool):

@@ -13,6 +13,7 @@ import torch
 from image_pairs import small_settings
 from mmdit_runs import run as train_mmdit
 from mmdit_runs import write_data
+from recipe_job import quiet
 from stayfinite.cli.export import run as export_command
 from stayfinite.errors import UsageError
 from stayfinite.recipes import compare, mt5, sft, translate
@@ -61,14 +62,10 @@ def asked_alone(kind, place, texts):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def silent(_):
-    return
-
-
 @pytest.fixture(scope="module")
 def translated(tmp_path_factory):
     folder = tmp_path_factory.mktemp("translate")
-    translate.train(quick_settings(folder, prefix="to English: ", check="off"), silent)
+    translate.train(quick_settings(folder, prefix="to English: ", check="off"), quiet)
     return folder / "run"
 
 
@@ -79,7 +76,7 @@ def chatted(tmp_path_factory):
         "rows": 48, "held_out": 8, "epochs": 2, "batch_size": 16, "eval_epochs": 2, "samples": 0, "rank": 4,
         "check": "off", "device": "cpu", "output_dir": str(place), "system": "Be brief.",
     }  # fmt: skip
-    sft.train(replace(sft.settled(sft.Sft()), **small), silent)
+    sft.train(replace(sft.settled(sft.Sft()), **small), quiet)
     return place
 
 
@@ -110,11 +107,11 @@ def test_the_best_model_alone_translates_and_is_said_to_need_no_export(translate
     )
     assert ours == theirs
     with pytest.raises(UsageError, match=r"copied is a model without its run.*\n.*transformers loads it as it is"):
-        export(str(copied), str(tmp_path / "out"), say=silent)
+        export(str(copied), str(tmp_path / "out"), say=quiet)
 
 
 def test_the_card_has_the_runs_own_figures(translated, tmp_path):
-    export(str(translated), str(tmp_path / "out"), say=silent)
+    export(str(translated), str(tmp_path / "out"), say=quiet)
     card = (tmp_path / "out" / "README.md").read_text()
     result = json.loads((translated / "result.json").read_text())
     rows = json.loads((translated / "run.json").read_text())["data"]
@@ -133,7 +130,7 @@ def test_an_adapter_is_merged_and_answers_the_same_without_us(chatted, tmp_path)
     from stayfinite.recipes.chat.evaluating import generate
     from stayfinite.recipes.chat.using import make_ready
 
-    done = export(str(chatted), str(tmp_path / "out"), merge=True, say=silent)
+    done = export(str(chatted), str(tmp_path / "out"), merge=True, say=quiet)
     assert done.kind == "merged model"
     assert "adapter_config.json" not in done.files
     questions = ["How many g is 2 kg?", "How many m is 7 km?"]
@@ -147,7 +144,7 @@ def test_an_adapter_is_merged_and_answers_the_same_without_us(chatted, tmp_path)
 
 def test_an_adapter_on_a_base_that_only_the_run_has_needs_merging(chatted, tmp_path):
     with pytest.raises(UsageError, match="others cannot load its base") as caught:
-        export(str(chatted), str(tmp_path / "out"), say=silent)
+        export(str(chatted), str(tmp_path / "out"), say=quiet)
     assert "--merge" in str(caught.value.fix)
     assert list(tmp_path.iterdir()) == []
 
@@ -157,29 +154,29 @@ def test_what_others_put_there_is_never_overwritten(translated, tmp_path, force)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "README.md").write_text("my notes")
     with pytest.raises(UsageError, match="are not an export" if force else "is not empty"):
-        export(str(translated), str(tmp_path / "mine"), force=force, say=silent)
+        export(str(translated), str(tmp_path / "mine"), force=force, say=quiet)
     with pytest.raises(UsageError, match="is the run itself"):
-        export(str(translated), str(translated / "best"), force=force, say=silent)
+        export(str(translated), str(translated / "best"), force=force, say=quiet)
     assert (tmp_path / "mine" / "README.md").read_text() == "my notes"
 
 
 def test_an_export_is_replaced_when_asked_and_written_whole_or_not_at_all(translated, tmp_path, monkeypatch):
-    export(str(translated), str(tmp_path / "out"), say=silent)
+    export(str(translated), str(tmp_path / "out"), say=quiet)
     (tmp_path / "out" / "mark").write_text("of the first")
-    export(str(translated), str(tmp_path / "out"), force=True, say=silent)
+    export(str(translated), str(tmp_path / "out"), force=True, say=quiet)
     assert not (tmp_path / "out" / "mark").exists()
     monkeypatch.setattr("stayfinite.recipes.exporting.exporting.card", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        export(str(translated), str(tmp_path / "other"), say=silent)
+        export(str(translated), str(tmp_path / "other"), say=quiet)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_what_is_no_run_is_said(tmp_path):
     with pytest.raises(UsageError, match=r"run.json is missing"):
-        export(str(tmp_path), str(tmp_path / "out"), say=silent)
+        export(str(tmp_path), str(tmp_path / "out"), say=quiet)
     (tmp_path / "run.json").write_text('{"recipe": "sft", "config": {}}')
     with pytest.raises(UsageError, match="has no model yet"):
-        export(str(tmp_path), str(tmp_path / "out"), say=silent)
+        export(str(tmp_path), str(tmp_path / "out"), say=quiet)
 
 
 @pytest.mark.slow
@@ -187,8 +184,8 @@ def test_a_language_model_with_a_tokenizer_of_its_own_says_the_same_without_us(t
     from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer
 
     texts, model = write_texts(tmp_path / "texts"), tiny_model(tmp_path / "model")
-    mt5.train(mt5_settings(texts, model, tmp_path / "run"), silent)
-    export(str(tmp_path / "run"), str(tmp_path / "out"), say=silent)
+    mt5.train(mt5_settings(texts, model, tmp_path / "run"), quiet)
+    export(str(tmp_path / "run"), str(tmp_path / "out"), say=quiet)
     prompts = ["The train <extra_id_0> the town.", "Xerxes eats <extra_id_0>"]
     alone = asked_alone("AutoModelForSeq2SeqLM", tmp_path / "out", prompts)
     tokenizer = load_tokenizer(str(tmp_path / "run" / "best"))
@@ -225,8 +222,8 @@ def test_a_model_that_compares_images_sees_the_same_without_us(tmp_path, tuning)
     from stayfinite.recipes.images.models import load_processor, load_trained
 
     config = small_settings(tmp_path, tuning=tuning)
-    compare.train(config, silent)
-    export(str(tmp_path / "run"), str(tmp_path / "out"), merge=tuning == "lora", say=silent)
+    compare.train(config, quiet)
+    export(str(tmp_path / "run"), str(tmp_path / "out"), merge=tuning == "lora", say=quiet)
     best = tmp_path / "run" / "best"
     prompt = json.loads((best / "compare.json").read_text())["prompt"]
     command = [sys.executable, "-I", "-c", LOOKING, str(tmp_path / "out"), prompt]
@@ -244,7 +241,7 @@ def test_a_model_that_compares_images_sees_the_same_without_us(tmp_path, tuning)
 @pytest.mark.slow
 def test_mmdit_is_weights_and_a_config_and_says_so(tmp_path):
     train_mmdit(write_data(tmp_path / "data"), tmp_path / "run")
-    done = export(str(tmp_path / "run"), str(tmp_path / "out"), say=silent)
+    done = export(str(tmp_path / "run"), str(tmp_path / "out"), say=quiet)
     assert done.kind == "weights"
     assert {"model.safetensors", "config.json", "README.md"} <= set(done.files)
     assert "Not a transformers model" in Path(tmp_path / "out" / "README.md").read_text()

@@ -1,4 +1,4 @@
-"""The built-in tasks' own settings, in every program that has one."""
+"""The built-in tasks' own settings in every program, and its settings in words."""
 
 from __future__ import annotations
 
@@ -7,23 +7,16 @@ from importlib import import_module
 
 import pytest
 
+from stayfinite.cli import main
+from stayfinite.cli.train import RECIPES
 from stayfinite.recipes.settings import read_settings
 
-PROGRAMS = {
-    "translate": ("Translate", "--train"),
-    "mt5": ("Mt5", "--data"),
-    "mmdit": ("Mmdit", "--data"),
-    "compare": ("Compare", "--train"),
-    "sft": ("Sft", "--train"),
-    "grpo": ("Grpo", "--train"),
-}
 
-
-@pytest.fixture(params=PROGRAMS)
+@pytest.fixture(params=RECIPES)
 def program(request):
     module = import_module(f"stayfinite.recipes.{request.param}")
-    name, data = PROGRAMS[request.param]
-    kind = getattr(module, name)
+    kind = getattr(module, request.param.capitalize())
+    data = "--data" if request.param in ("mt5", "mmdit") else "--train"
     preset = module.BUILT_IN["metric"] if request.param == "sft" else module.BUILT_IN
 
     def read(*flags):
@@ -50,3 +43,14 @@ def test_what_is_asked_for_counts_even_where_it_is_the_usual_default(program):
     assert numbers
     for name in numbers:
         assert getattr(read(f"--{name.replace('_', '-')}", str(defaults[name])), name) == defaults[name]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_setting_is_explained(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["train", name, "--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    for field in fields(getattr(import_module(f"stayfinite.recipes.{name}"), name.capitalize())):
+        flag = field.name.replace("_", "-")
+        assert f"--{flag}" in shown or f"--no-{flag}" in shown, flag

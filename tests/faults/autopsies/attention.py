@@ -7,14 +7,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faults.autopsies.models import llama, words
-from faults.autopsies.record import Planted, a_step, fault
+from faults.autopsies.record import Step, a_step, fault
 
 FULLY_MASKED = ("attention-fully-masked-row",)
 SOFTMAX = ("aten._softmax", "aten.softmax")
 
 
-@fault
-def attention_by_hand_without_any_key() -> Planted:
+@fault(cause=FULLY_MASKED, operator=SOFTMAX, module="attention", rows=3)
+def attention_by_hand_without_any_key() -> Step:
     class Attention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -34,14 +34,11 @@ def attention_by_hand_without_any_key() -> Planted:
     mask = torch.ones(5, 4, dtype=torch.bool)
     mask[0, 2:] = False
     mask[3] = False
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(5, 4, 6), "mask": mask, "y": torch.randn(5)}),
-        cause=FULLY_MASKED, operator=SOFTMAX, module=("attention",), rows=(3,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(5, 4, 6), "mask": mask, "y": torch.randn(5)})
 
 
-@fault
-def torch_attention_with_all_keys_padded() -> Planted:
+@fault(cause=FULLY_MASKED, operator=SOFTMAX, module="attention", rows=1)
+def torch_attention_with_all_keys_padded() -> Step:
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -56,17 +53,15 @@ def torch_attention_with_all_keys_padded() -> Planted:
     padding = torch.zeros(4, 5, dtype=torch.bool)
     padding[1] = True
     padding[2, 3:] = True
-    return Planted(
-        step=a_step(
-            model, lambda batch: F.cross_entropy(model(batch["x"], batch["padding"]), batch["y"]),
-            {"x": torch.randn(4, 5, 8), "padding": padding, "y": torch.tensor([0, 2, 1, 0])},
-        ),
-        cause=FULLY_MASKED, operator=SOFTMAX, module=("attention",), rows=(1,),
-    )  # fmt: skip
+    return a_step(
+        model,
+        lambda batch: F.cross_entropy(model(batch["x"], batch["padding"]), batch["y"]),
+        {"x": torch.randn(4, 5, 8), "padding": padding, "y": torch.tensor([0, 2, 1, 0])},
+    )
 
 
-@fault
-def additive_mask_without_any_key() -> Planted:
+@fault(cause=FULLY_MASKED, operator=SOFTMAX, rows=2)
+def additive_mask_without_any_key() -> Step:
     model = nn.Sequential(nn.Embedding(40, 8), nn.Linear(8, 8), nn.Linear(8, 40))
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -77,13 +72,11 @@ def additive_mask_without_any_key() -> Planted:
 
     keep = torch.ones(4, 7, dtype=torch.long)
     keep[2] = 0
-    return Planted(
-        step=a_step(model, forward, {"ids": words(4), "keep": keep}), cause=FULLY_MASKED, operator=SOFTMAX, rows=(2,)
-    )
+    return a_step(model, forward, {"ids": words(4), "keep": keep})
 
 
-@fault
-def llama_padded_on_the_left_under_a_mask_of_infinities() -> Planted:
+@fault(cause=FULLY_MASKED, operator=SOFTMAX, module="model.layers.0.self_attn", rows=0)
+def llama_padded_on_the_left_under_a_mask_of_infinities() -> Step:
     model = llama(attn_implementation="eager")
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -94,14 +87,11 @@ def llama_padded_on_the_left_under_a_mask_of_infinities() -> Planted:
 
     keep = torch.ones(4, 7, dtype=torch.long)
     keep[0, :3] = 0
-    return Planted(
-        step=a_step(model, forward, {"ids": words(4), "keep": keep}), cause=FULLY_MASKED, operator=SOFTMAX,
-        module=("model.layers.0.self_attn",), rows=(0,),
-    )  # fmt: skip
+    return a_step(model, forward, {"ids": words(4), "keep": keep})
 
 
-@fault
-def mask_of_zero_times_infinity() -> Planted:
+@fault(cause="loss-formula-singularity", operator="aten.mul")
+def mask_of_zero_times_infinity() -> Step:
     model = nn.ModuleDict({"q": nn.Linear(6, 6), "k": nn.Linear(6, 6)})
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -112,14 +102,11 @@ def mask_of_zero_times_infinity() -> Planted:
 
     keep = torch.ones(4, 5)
     keep[1, 4] = 0
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(4, 5, 6), "keep": keep}), cause=("loss-formula-singularity",),
-        operator=("aten.mul",),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(4, 5, 6), "keep": keep})
 
 
-@fault
-def forbidden_words_times_a_target_of_zero() -> Planted:
+@fault(cause="loss-formula-singularity", operator="aten.mul", rows=2)
+def forbidden_words_times_a_target_of_zero() -> Step:
     model = llama()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -131,14 +118,12 @@ def forbidden_words_times_a_target_of_zero() -> Planted:
     forbidden[2, :5] = True
     target = torch.zeros(4, 40)
     target[:, 9] = 1.0
-    return Planted(
-        step=a_step(model, forward, {"ids": words(4), "forbidden": forbidden, "target": target}),
-        cause=("loss-formula-singularity",), operator=("aten.mul",), rows=(2,),
-    )  # fmt: skip
+    return a_step(model, forward, {"ids": words(4), "forbidden": forbidden, "target": target})
 
 
-@fault
-def label_among_the_forbidden_words() -> Planted:
+@fault(cause=("loss-formula-singularity", "bad-data-row", "label-out-of-range"),
+       operator=("aten.nll_loss_forward", "aten._log_softmax", "aten.masked_fill"), rows=3)  # fmt: skip
+def label_among_the_forbidden_words() -> Step:
     model = llama()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -148,15 +133,11 @@ def label_among_the_forbidden_words() -> Planted:
 
     forbidden = torch.zeros(4, 40, dtype=torch.bool)
     forbidden[:, :5] = True
-    return Planted(
-        step=a_step(model, forward, {"ids": words(4), "forbidden": forbidden, "next": torch.tensor([9, 7, 8, 3])}),
-        cause=("loss-formula-singularity", "bad-data-row", "label-out-of-range"),
-        operator=("aten.nll_loss_forward", "aten._log_softmax", "aten.masked_fill"), rows=(3,),
-    )  # fmt: skip
+    return a_step(model, forward, {"ids": words(4), "forbidden": forbidden, "next": torch.tensor([9, 7, 8, 3])})
 
 
-@fault
-def mask_by_a_logarithm() -> Planted:
+@fault(cause=(*FULLY_MASKED, "loss-formula-singularity"), operator=(*SOFTMAX, "aten.log"), rows=1)
+def mask_by_a_logarithm() -> Step:
     model = nn.Linear(8, 24)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -166,7 +147,4 @@ def mask_by_a_logarithm() -> Planted:
 
     mask = torch.ones(4, 5, dtype=torch.bool)
     mask[1] = mask[2, 3] = False
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(4, 5, 8), "mask": mask}),
-        cause=(*FULLY_MASKED, "loss-formula-singularity"), operator=(*SOFTMAX, "aten.log"), rows=(1,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(4, 5, 8), "mask": mask})

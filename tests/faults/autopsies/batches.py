@@ -12,12 +12,12 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
 from torch.utils.data import DataLoader, TensorDataset
 from transformers import BatchEncoding
 
-from faults.autopsies.models import Regressor, t5, words
-from faults.autopsies.record import MATMUL, ROW, SINGULAR, Planted, a_step, fault
+from faults.autopsies.models import Regressor, squared_error, t5, words
+from faults.autopsies.record import MATMUL, ROW, SINGULAR, Step, a_step, fault
 
 
-@fault
-def row_of_a_batch_encoding() -> Planted:
+@fault(cause=ROW, operator="aten.mul", rows=3)
+def row_of_a_batch_encoding() -> Step:
     model = t5()
 
     def forward(batch: BatchEncoding) -> Tensor:
@@ -27,14 +27,11 @@ def row_of_a_batch_encoding() -> Planted:
     ids = words(5)
     weight = torch.ones(5)
     weight[3] = math.nan
-    return Planted(
-        step=a_step(model, forward, BatchEncoding({"input_ids": ids, "labels": ids, "weight": weight})), cause=ROW,
-        operator=("aten.mul",), rows=(3,),
-    )  # fmt: skip
+    return a_step(model, forward, BatchEncoding({"input_ids": ids, "labels": ids, "weight": weight}))
 
 
-@fault
-def row_of_a_named_tuple() -> Planted:
+@fault(cause=SINGULAR, operator="aten.div", forward_operator="aten.sqrt", phase="backward", rows=(0, 6))
+def row_of_a_named_tuple() -> Step:
     class Pairs(NamedTuple):
         left: Tensor
         right: Tensor
@@ -47,14 +44,11 @@ def row_of_a_named_tuple() -> Planted:
     left = torch.randn(7, 5)
     right = torch.randn(7, 5)
     right[[0, 6]] = left[[0, 6]]
-    return Planted(
-        step=a_step(model, forward, Pairs(left, right)), cause=SINGULAR, operator=("aten.div",),
-        forward_operator=("aten.sqrt",), phase="backward", rows=(0, 6),
-    )  # fmt: skip
+    return a_step(model, forward, Pairs(left, right))
 
 
-@fault
-def sample_of_a_list() -> Planted:
+@fault(cause=ROW, operator=("aten.copy_", "aten.pad_sequence"), module=("", "lstm"), rows=4)
+def sample_of_a_list() -> Step:
     model = nn.ModuleDict({"lstm": nn.LSTM(4, 8, batch_first=True), "head": nn.Linear(8, 1)})
 
     def forward(batch: list[dict[str, Tensor]]) -> Tensor:
@@ -66,15 +60,11 @@ def sample_of_a_list() -> Planted:
 
     batch = [{"x": torch.randn(3 + at, 4), "y": torch.randn(())} for at in range(6)]
     batch[4]["x"][2, 1] = math.nan
-    return Planted(
-        step=a_step(model, forward, batch), cause=ROW,
-        operator=("aten.copy_", "aten.pad_sequence"), module=("", "lstm"),
-        rows=(4,),
-    )  # fmt: skip
+    return a_step(model, forward, batch)
 
 
-@fault
-def sequence_along_the_second_dimension() -> Planted:
+@fault(cause=ROW, operator=("aten.clone", "aten.mkldnn_rnn_layer", "aten.lstm", *MATMUL), module="lstm", rows=2)
+def sequence_along_the_second_dimension() -> Step:
     model = nn.ModuleDict({"lstm": nn.LSTM(4, 8), "head": nn.Linear(8, 3)})
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -83,27 +73,19 @@ def sequence_along_the_second_dimension() -> Planted:
     x = torch.randn(9, 6, 4)
     x[5, 2, 0] = math.nan
     batch = {"x": x, "y": torch.randint(0, 3, (6,)), "speaker": torch.arange(6)}
-    return Planted(
-        step=a_step(model, forward, batch), cause=ROW,
-        operator=("aten.clone", "aten.mkldnn_rnn_layer", "aten.lstm", *MATMUL), module=("lstm",), rows=(2,),
-    )  # fmt: skip
+    return a_step(model, forward, batch)
 
 
-@fault
-def row_among_others_of_a_batch_norm() -> Planted:
+@fault(cause=ROW, operator=MATMUL, module="0", rows=5)
+def row_among_others_of_a_batch_norm() -> Step:
     model = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
     x = torch.randn(8, 5)
     x[5, 0] = math.nan
-    return Planted(
-        step=a_step(
-            model, lambda batch: F.mse_loss(model(batch["x"]).squeeze(-1), batch["y"]), {"x": x, "y": torch.randn(8)}
-        ),
-        cause=ROW, operator=MATMUL, module=("0",), rows=(5,),
-    )  # fmt: skip
+    return a_step(model, squared_error(model), {"x": x, "y": torch.randn(8)})
 
 
-@fault
-def row_of_a_loss_that_needs_many() -> Planted:
+@fault(cause=(*SINGULAR, *ROW), operator="aten.log", rows=2)
+def row_of_a_loss_that_needs_many() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -113,14 +95,11 @@ def row_of_a_loss_that_needs_many() -> Planted:
 
     y = torch.rand(8) + 0.5
     y[2] = 0.0
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(8, 5), "y": y}), cause=(*SINGULAR, *ROW), operator=("aten.log",),
-        rows=(2,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(8, 5), "y": y})
 
 
-@fault
-def contrast_with_an_empty_embedding() -> Planted:
+@fault(cause=(*SINGULAR, *ROW), operator="aten.div", rows=3)
+def contrast_with_an_empty_embedding() -> Step:
     model = nn.Linear(5, 4, bias=False)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -131,14 +110,11 @@ def contrast_with_an_empty_embedding() -> Planted:
 
     left = torch.randn(6, 5)
     left[3] = 0
-    return Planted(
-        step=a_step(model, forward, {"left": left, "right": torch.randn(6, 5)}), cause=(*SINGULAR, *ROW),
-        operator=("aten.div",), rows=(3,),
-    )  # fmt: skip
+    return a_step(model, forward, {"left": left, "right": torch.randn(6, 5)})
 
 
-@fault
-def pixel_of_a_nested_batch() -> Planted:
+@fault(cause=ROW, operator=("aten.convolution", "aten.mkldnn_convolution"), module="0", rows=1)
+def pixel_of_a_nested_batch() -> Step:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
 
     def forward(batch: dict[str, dict[str, Tensor]]) -> Tensor:
@@ -146,14 +122,11 @@ def pixel_of_a_nested_batch() -> Planted:
 
     images = torch.randn(6, 3, 8, 8)
     images[1, 2, 7, 7] = -math.inf
-    return Planted(
-        step=a_step(model, forward, {"inputs": {"image": images}, "targets": {"class": torch.randint(0, 2, (6,))}}),
-        cause=ROW, operator=("aten.convolution", "aten.mkldnn_convolution"), module=("0",), rows=(1,),
-    )  # fmt: skip
+    return a_step(model, forward, {"inputs": {"image": images}, "targets": {"class": torch.randint(0, 2, (6,))}})
 
 
-@fault
-def samples_as_a_list_of_tensors() -> Planted:
+@fault(cause=SINGULAR, operator=("aten.reciprocal", "aten.div"), rows=3)
+def samples_as_a_list_of_tensors() -> Step:
     model = Regressor(outputs=2)
 
     def forward(batch: dict[str, Any]) -> Tensor:
@@ -164,14 +137,11 @@ def samples_as_a_list_of_tensors() -> Planted:
     clouds = [torch.randn(3 + at, 5) for at in range(5)]
     centres = [torch.randn(2) for _ in range(5)]
     centres[3] = model(clouds[3]).mean(0).detach()
-    return Planted(
-        step=a_step(model, forward, {"clouds": clouds, "centres": centres, "kind": torch.zeros(5)}), cause=SINGULAR,
-        operator=("aten.reciprocal", "aten.div"), rows=(3,),
-    )  # fmt: skip
+    return a_step(model, forward, {"clouds": clouds, "centres": centres, "kind": torch.zeros(5)})
 
 
-@fault
-def batch_of_a_loader() -> Planted:
+@fault(cause=(*SINGULAR, *ROW), operator="aten.div", rows=1)
+def batch_of_a_loader() -> Step:
     model = nn.Linear(5, 5, bias=False)
 
     def forward(batch: list[Tensor]) -> Tensor:
@@ -182,4 +152,4 @@ def batch_of_a_loader() -> Planted:
     left = torch.randn(6, 5)
     left[1] = 0
     (batch,) = DataLoader(TensorDataset(left, torch.randn(6, 5)), batch_size=6)
-    return Planted(step=a_step(model, forward, batch), cause=(*SINGULAR, *ROW), operator=("aten.div",), rows=(1,))
+    return a_step(model, forward, batch)

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faults.autopsies.models import Regressor, llama, words
-from faults.autopsies.record import SINGULAR, Planted, a_step, fault
+from faults.autopsies.record import SINGULAR, Step, a_step, fault
 
 
-@fault
-def distance_of_two_equal_points() -> Planted:
+@fault(cause=SINGULAR, operator="aten.div", forward_operator="aten.sqrt", phase="backward", rows=3)
+def distance_of_two_equal_points() -> Step:
     model = nn.Linear(5, 3, bias=False)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -20,14 +20,11 @@ def distance_of_two_equal_points() -> Planted:
 
     left, right = torch.randn(6, 5), torch.randn(6, 5)
     right[3] = left[3]
-    return Planted(
-        step=a_step(model, forward, {"left": left, "right": right}), cause=SINGULAR,
-        operator=("aten.div",), forward_operator=("aten.sqrt",), phase="backward", rows=(3,),
-    )  # fmt: skip
+    return a_step(model, forward, {"left": left, "right": right})
 
 
-@fault
-def distances_of_all_pairs() -> Planted:
+@fault(cause=SINGULAR, operator="aten.div", forward_operator="aten.sqrt", module="1", phase="backward")
+def distances_of_all_pairs() -> Step:
     class Triplets(nn.Module):
         def forward(self, z: Tensor) -> Tensor:
             return (z[:, None] - z[None]).pow(2).sum(-1).sqrt()  # planted here
@@ -38,14 +35,11 @@ def distances_of_all_pairs() -> Planted:
         distance, same = model(batch["x"]), batch["y"][:, None] == batch["y"][None]
         return distance[same].mean() + F.relu(1.0 - distance[~same]).mean()
 
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.tensor([0, 1, 0, 1, 2, 2])}), cause=SINGULAR,
-        operator=("aten.div",), forward_operator=("aten.sqrt",), module=("1",), phase="backward",
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.tensor([0, 1, 0, 1, 2, 2])})
 
 
-@fault
-def length_by_a_power_of_one_half() -> Planted:
+@fault(cause=SINGULAR, operator=("aten.mul", "aten.pow"), forward_operator="aten.pow", phase="backward", rows=0)
+def length_by_a_power_of_one_half() -> Step:
     model = nn.Linear(5, 3, bias=False)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -54,28 +48,23 @@ def length_by_a_power_of_one_half() -> Planted:
 
     x = torch.randn(6, 5)
     x[0] = 0
-    return Planted(
-        step=a_step(model, forward, {"x": x}), cause=SINGULAR, operator=("aten.mul", "aten.pow"),
-        forward_operator=("aten.pow",), phase="backward", rows=(0,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x})
 
 
-@fault
-def root_mean_square_error_of_a_perfect_fit() -> Planted:
+@fault(cause=SINGULAR, operator="aten.div", forward_operator="aten.sqrt", phase="backward")
+def root_mean_square_error_of_a_perfect_fit() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
         return torch.sqrt(F.mse_loss(model(batch["x"]), batch["y"]))  # planted here
 
     x = torch.randn(6, 5)
-    return Planted(
-        step=a_step(model, forward, {"x": x, "y": model(x).detach()}), cause=SINGULAR,
-        operator=("aten.div",), forward_operator=("aten.sqrt",), phase="backward",
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x, "y": model(x).detach()})
 
 
-@fault
-def angle_of_exactly_one() -> Planted:
+@fault(cause=SINGULAR, operator=("aten.rsqrt", "aten.mul", "aten.div"), forward_operator=("aten.acos", "aten.arccos"),
+       phase="backward", rows=2)  # fmt: skip
+def angle_of_exactly_one() -> Step:
     model = nn.Linear(3, 3, bias=False)
     with torch.no_grad():
         model.weight.copy_(torch.eye(3))
@@ -86,15 +75,11 @@ def angle_of_exactly_one() -> Planted:
 
     x, y = torch.randn(5, 3), F.normalize(torch.randn(5, 3), dim=-1)
     x[2] = y[2] = torch.tensor([0.0, 1.0, 0.0])
-    return Planted(
-        step=a_step(model, forward, {"x": x, "y": y}), cause=SINGULAR,
-        operator=("aten.rsqrt", "aten.mul", "aten.div"), forward_operator=("aten.acos", "aten.arccos"),
-        phase="backward", rows=(2,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x, "y": y})
 
 
-@fault
-def focal_loss_of_a_sure_answer() -> Planted:
+@fault(cause=SINGULAR, operator=("aten.mul", "aten.pow"), forward_operator="aten.pow", phase="backward", rows=4)
+def focal_loss_of_a_sure_answer() -> Step:
     model = Regressor(outputs=3)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -107,14 +92,11 @@ def focal_loss_of_a_sure_answer() -> Planted:
     sharpness = torch.ones(6)
     sharpness[4] = 3000.0
     batch = {"x": x, "y": model(x).argmax(-1), "sharpness": sharpness}
-    return Planted(
-        step=a_step(model, forward, batch), cause=SINGULAR, operator=("aten.mul", "aten.pow"),
-        forward_operator=("aten.pow",), phase="backward", rows=(4,),
-    )  # fmt: skip
+    return a_step(model, forward, batch)
 
 
-@fault
-def radius_of_the_origin() -> Planted:
+@fault(cause=SINGULAR, operator="aten.div", forward_operator="aten.hypot", module="1", phase="backward", rows=1)
+def radius_of_the_origin() -> Step:
     class Radius(nn.Module):
         def forward(self, z: Tensor) -> Tensor:
             return torch.hypot(z[:, 1], z[:, 0])  # planted here
@@ -126,14 +108,12 @@ def radius_of_the_origin() -> Planted:
 
     x = torch.randn(5, 4)
     x[1] = 0
-    return Planted(
-        step=a_step(model, forward, {"x": x, "y": torch.rand(5)}), cause=SINGULAR, operator=("aten.div",),
-        forward_operator=("aten.hypot",), module=("1",), phase="backward", rows=(1,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x, "y": torch.rand(5)})
 
 
-@fault
-def eigenvectors_of_a_round_covariance() -> Planted:
+@fault(cause=SINGULAR, operator=("aten.div", "aten.div_"), forward_operator="aten._linalg_eigh", phase="backward",
+       fix=False)  # fmt: skip
+def eigenvectors_of_a_round_covariance() -> Step:
     model = nn.Linear(3, 3, bias=False)
     with torch.no_grad():
         model.weight.copy_(2 * torch.eye(3))
@@ -142,14 +122,11 @@ def eigenvectors_of_a_round_covariance() -> Planted:
         _, axes = torch.linalg.eigh(model.weight @ model.weight.T)  # planted here
         return (batch @ axes).abs().mean()
 
-    return Planted(
-        step=a_step(model, forward, torch.randn(6, 3)), cause=SINGULAR, operator=("aten.div", "aten.div_"),
-        forward_operator=("aten._linalg_eigh",), phase="backward", fix=False,
-    )  # fmt: skip
+    return a_step(model, forward, torch.randn(6, 3))
 
 
-@fault
-def penalty_on_the_length_of_llama_states() -> Planted:
+@fault(cause=SINGULAR, operator="aten.div", forward_operator="aten.sqrt", phase="backward", rows=1)
+def penalty_on_the_length_of_llama_states() -> Step:
     model = llama()
     with torch.no_grad():
         model.model.embed_tokens.weight[3] = 0
@@ -161,14 +138,11 @@ def penalty_on_the_length_of_llama_states() -> Planted:
 
     ids = words(4).clamp_min(4)
     ids[1, 2] = 3
-    return Planted(
-        step=a_step(model, forward, ids), cause=SINGULAR, operator=("aten.div",), forward_operator=("aten.sqrt",),
-        phase="backward", rows=(1,),
-    )  # fmt: skip
+    return a_step(model, forward, ids)
 
 
-@fault
-def magnitude_of_a_silent_spectrum() -> Planted:
+@fault(cause=SINGULAR, operator="aten.div", forward_operator="aten.sqrt", module="0", phase="backward", rows=2)
+def magnitude_of_a_silent_spectrum() -> Step:
     class Spectrum(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -181,11 +155,8 @@ def magnitude_of_a_silent_spectrum() -> Planted:
     model = nn.Sequential(Spectrum(), nn.Linear(9, 2))
     sound = torch.randn(6, 16)
     sound[2] = 0
-    return Planted(
-        step=a_step(
-            model, lambda batch: F.cross_entropy(model(batch["sound"]), batch["y"]),
-            {"sound": sound, "y": torch.randint(0, 2, (6,))},
-        ),
-        cause=SINGULAR, operator=("aten.div",), forward_operator=("aten.sqrt",), module=("0",), phase="backward",
-        rows=(2,),
-    )  # fmt: skip
+    return a_step(
+        model,
+        lambda batch: F.cross_entropy(model(batch["sound"]), batch["y"]),
+        {"sound": sound, "y": torch.randint(0, 2, (6,))},
+    )

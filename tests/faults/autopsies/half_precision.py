@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faults.autopsies.models import Regressor, bert, words
-from faults.autopsies.record import HALF, MATMUL, OVERFLOW, WIDER, Planted, a_step, fault
+from faults.autopsies.models import Regressor, bert, cross_entropy, own_loss, words
+from faults.autopsies.record import HALF, MATMUL, OVERFLOW, WIDER, Step, a_step, fault
 
 
-@fault
-def variance_by_squares_in_fp16() -> Planted:
+@fault(cause=OVERFLOW, operator="aten.mul", module="1", rows=3, fixed_by=WIDER)
+def variance_by_squares_in_fp16() -> Step:
     class Norm(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             mean = x.mean(-1, keepdim=True)
@@ -28,14 +28,11 @@ def variance_by_squares_in_fp16() -> Planted:
 
     x = torch.randn(6, 5)
     x[3] = 900.0
-    return Planted(
-        step=a_step(model, forward, {"x": x, "y": torch.randn(6)}), cause=OVERFLOW,
-        operator=("aten.mul",), module=("1",), rows=(3,), fixed_by=WIDER,
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x, "y": torch.randn(6)})
 
 
-@fault
-def sum_of_token_losses_in_fp16() -> Planted:
+@fault(cause=OVERFLOW, operator="aten.nll_loss_forward", fixed_by=WIDER)
+def sum_of_token_losses_in_fp16() -> Step:
     model = Regressor(outputs=30).half()
     with torch.no_grad():
         model.head.weight.mul_(3000)
@@ -46,14 +43,11 @@ def sum_of_token_losses_in_fp16() -> Planted:
 
     x = torch.randn(64, 5).half()
     y = model(x).argmin(-1)
-    return Planted(
-        step=a_step(model, forward, {"x": x, "y": y}), cause=OVERFLOW, operator=("aten.nll_loss_forward",),
-        fixed_by=WIDER,
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x, "y": y})
 
 
-@fault
-def naive_softmax_in_fp16() -> Planted:
+@fault(cause="naive-exp", operator="aten.exp", fixed_by=WIDER)
+def naive_softmax_in_fp16() -> Step:
     model = Regressor(outputs=4)
     with torch.no_grad():
         model.head.weight.mul_(60)
@@ -64,14 +58,11 @@ def naive_softmax_in_fp16() -> Planted:
             chances = odds / odds.sum(-1, keepdim=True)
         return F.nll_loss((chances.float() + 1e-6).log(), batch["y"])
 
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.randint(0, 4, (6,))}),
-        cause=("naive-exp",), operator=("aten.exp",), fixed_by=WIDER,
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.randint(0, 4, (6,))})
 
 
-@fault
-def cast_to_half_by_hand() -> Planted:
+@fault(cause=OVERFLOW, operator="aten.pow", module="1", rows=3)
+def cast_to_half_by_hand() -> Step:
     class Energy(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x.half().pow(2).sum(-1).log1p().float()  # planted here
@@ -79,31 +70,23 @@ def cast_to_half_by_hand() -> Planted:
     model = nn.Sequential(nn.Linear(5, 8), Energy())
     x = torch.randn(6, 5)
     x[3] *= 2000
-    return Planted(
-        step=a_step(
-            model, lambda batch: F.l1_loss(model(batch["x"]), batch["y"]), {"x": x, "y": torch.randn(6)}
-        ),
-        cause=OVERFLOW, operator=("aten.pow",), module=("1",), rows=(3,),
-    )  # fmt: skip
+    return a_step(model, lambda batch: F.l1_loss(model(batch["x"]), batch["y"]), {"x": x, "y": torch.randn(6)})
 
 
-@fault
-def loss_scale_too_high() -> Planted:
+@fault(cause=OVERFLOW, operator=("aten._to_copy", *MATMUL), forward_operator=("aten._to_copy", *MATMUL),
+       module=("", "head"), phase="backward", materials={"trigger": "gradient-not-finite"},
+       fixed_by=("small_loss_scale", *WIDER))  # fmt: skip
+def loss_scale_too_high() -> Step:
     model = Regressor(outputs=4)
     batch = {"x": torch.randn(6, 5), "y": torch.randint(0, 4, (6,))}
-    return Planted(
-        step=a_step(
-            model, lambda batch: F.cross_entropy(model(batch["x"]).float(), batch["y"]), batch, autocast=HALF,
-            scale=2.0**24,
-        ),
-        cause=OVERFLOW, operator=("aten._to_copy", *MATMUL), forward_operator=("aten._to_copy", *MATMUL),
-        module=("", "head"), phase="backward", materials={"trigger": "gradient-not-finite"},
-        fixed_by=("small_loss_scale", *WIDER),
-    )  # fmt: skip
+    return a_step(
+        model, lambda batch: F.cross_entropy(model(batch["x"]).float(), batch["y"]), batch, autocast=HALF, scale=2.0**24
+    )
 
 
-@fault
-def gradient_beyond_fp16_without_any_loss_scale() -> Planted:
+@fault(cause=OVERFLOW, operator=(*MATMUL, "aten.sum"), forward_operator=MATMUL, module=("2", "3"), phase="backward",
+       fixed_by=(*WIDER, "small_loss_scale"), materials={"trigger": "gradient-not-finite"})  # fmt: skip
+def gradient_beyond_fp16_without_any_loss_scale() -> Step:
     model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 8, bias=False), nn.Linear(8, 1))
     with torch.no_grad():
         model[2].weight.fill_(40.0)
@@ -112,53 +95,41 @@ def gradient_beyond_fp16_without_any_loss_scale() -> Planted:
     def forward(batch: dict[str, Tensor]) -> Tensor:
         return (model(batch["x"]).float().squeeze(-1) - batch["y"]).pow(2).sum()
 
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "y": 10 * torch.randn(6)}, autocast=HALF),
-        cause=OVERFLOW, operator=(*MATMUL, "aten.sum"), forward_operator=MATMUL, module=("2", "3"), phase="backward",
-        fixed_by=(*WIDER, "small_loss_scale"), materials={"trigger": "gradient-not-finite"},
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5), "y": 10 * torch.randn(6)}, autocast=HALF)
 
 
-@fault
-def scaled_loss_beyond_fp16() -> Planted:
+@fault(cause=(*OVERFLOW, "double-fp16", "pure-fp16-weights"), operator="aten.mul", forward_operator="aten.mul",
+       phase="backward", materials={"trigger": "gradient-not-finite"})  # fmt: skip
+def scaled_loss_beyond_fp16() -> Step:
     model = Regressor(outputs=40).half()
 
-    def forward(batch: dict[str, Tensor]) -> Tensor:
-        return F.cross_entropy(model(batch["x"]), batch["y"])
+    forward = cross_entropy(model)
 
-    return Planted(
-        step=a_step(
-            model, forward, {"x": torch.randn(6, 5).half(), "y": torch.randint(0, 40, (6,))}, scale=2.0**16
-        ),
-        cause=(*OVERFLOW, "double-fp16", "pure-fp16-weights"), operator=("aten.mul",),
-        forward_operator=("aten.mul",), phase="backward", materials={"trigger": "gradient-not-finite"},
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5).half(), "y": torch.randint(0, 40, (6,))}, scale=2.0**16)
 
 
-@fault
-def overflow_of_an_activation_under_a_loss_scale() -> Planted:
+@fault(cause=OVERFLOW, operator=MATMUL, module="head", fixed_by=("fp32", "bf16", "origin_fp32"))
+def overflow_of_an_activation_under_a_loss_scale() -> Step:
     model = Regressor(outputs=3)
     with torch.no_grad():
         model.head.weight.fill_(2e4)
     x = torch.ones(6, 5)
     with torch.no_grad():
         model.body[0].weight.abs_()
-    return Planted(
-        step=a_step(
-            model, lambda batch: F.cross_entropy(model(batch["x"]).float(), batch["y"]),
-            {"x": x, "y": torch.randint(0, 3, (6,))}, autocast=HALF, scale=2.0**16,
-        ),
-        cause=OVERFLOW, operator=MATMUL, module=("head",), fixed_by=("fp32", "bf16", "origin_fp32"),
-    )  # fmt: skip
+    return a_step(
+        model,
+        lambda batch: F.cross_entropy(model(batch["x"]).float(), batch["y"]),
+        {"x": x, "y": torch.randint(0, 3, (6,))},
+        autocast=HALF,
+        scale=2.0**16,
+    )
 
 
-@fault
-def loss_scale_too_high_for_bert() -> Planted:
+@fault(cause=OVERFLOW, operator=("aten._to_copy", *MATMUL, "aten._log_softmax_backward_data"),
+       forward_operator=("aten._to_copy", *MATMUL, "aten._log_softmax"), module=("", "classifier", "bert"),
+       phase="backward", materials={"trigger": "gradient-not-finite"},
+       fixed_by=("small_loss_scale", *WIDER))  # fmt: skip
+def loss_scale_too_high_for_bert() -> Step:
     model = bert()
     batch = {"input_ids": words(), "labels": torch.tensor([0, 1, 0, 1, 1, 0])}
-    return Planted(
-        step=a_step(model, lambda batch: model(**batch).loss, batch, autocast=HALF, scale=2.0**28), cause=OVERFLOW,
-        operator=("aten._to_copy", *MATMUL, "aten._log_softmax_backward_data"),
-        forward_operator=("aten._to_copy", *MATMUL, "aten._log_softmax"), module=("", "classifier", "bert"),
-        phase="backward", materials={"trigger": "gradient-not-finite"}, fixed_by=("small_loss_scale", *WIDER),
-    )  # fmt: skip
+    return a_step(model, own_loss(model), batch, autocast=HALF, scale=2.0**28)

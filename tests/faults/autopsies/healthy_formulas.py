@@ -6,19 +6,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faults.autopsies.models import Regressor
-from faults.autopsies.record import LookAlike, a_step, look_alike
+from faults.autopsies.models import Regressor, squared_error
+from faults.autopsies.record import Step, a_step, look_alike
 
 
 @look_alike
-def large_but_finite_loss() -> LookAlike:
+def large_but_finite_loss() -> Step:
     model = Regressor()
     batch = {"x": torch.randn(6, 5), "y": 1e8 + 1e6 * torch.randn(6)}
-    return LookAlike(step=a_step(model, lambda batch: F.mse_loss(model(batch["x"]).squeeze(-1), batch["y"]), batch))
+    return a_step(model, squared_error(model), batch)
 
 
 @look_alike
-def logarithm_of_zero_behind_where_with_a_safe_input() -> LookAlike:
+def logarithm_of_zero_behind_where_with_a_safe_input() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -28,74 +28,68 @@ def logarithm_of_zero_behind_where_with_a_safe_input() -> LookAlike:
         return (rate - batch["y"] * logs).mean()
 
     exposure = torch.tensor([1.0, 0.0, 2.0, 1.0, 0.0, 1.0])
-    return LookAlike(step=a_step(model, forward, {"x": torch.randn(6, 5), "exposure": exposure, "y": torch.rand(6)}))
+    return a_step(model, forward, {"x": torch.randn(6, 5), "exposure": exposure, "y": torch.rand(6)})
 
 
 @look_alike
-def logarithm_of_data_behind_where() -> LookAlike:
+def logarithm_of_data_behind_where() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
         logs = torch.where(batch["count"] > 0, batch["count"].log(), -1.0)
         return F.mse_loss(model(batch["x"]).squeeze(-1), logs)
 
-    return LookAlike(
-        step=a_step(model, forward, {"x": torch.randn(5, 5), "count": torch.tensor([0.0, 3.0, 0.0, 1.0, 9.0])})
-    )
+    return a_step(model, forward, {"x": torch.randn(5, 5), "count": torch.tensor([0.0, 3.0, 0.0, 1.0, 9.0])})
 
 
 @look_alike
-def clamp_before_the_logarithm() -> LookAlike:
+def clamp_before_the_logarithm() -> Step:
     model = Regressor(outputs=3)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
         p = (200 * model(batch["x"])).softmax(-1)
         return -p.clamp_min(1e-7).log().gather(1, batch["y"][:, None]).mean()
 
-    return LookAlike(step=a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.randint(0, 3, (6,))}))
+    return a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.randint(0, 3, (6,))})
 
 
 @look_alike
-def binary_cross_entropy_of_a_sure_and_wrong_answer() -> LookAlike:
+def binary_cross_entropy_of_a_sure_and_wrong_answer() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
         p = torch.sigmoid(1000 * model(batch["x"]).squeeze(-1))
         return F.binary_cross_entropy(p, batch["y"])
 
-    return LookAlike(step=a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.tensor([0.0, 1, 0, 1, 0, 1])}))
+    return a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.tensor([0.0, 1, 0, 1, 0, 1])})
 
 
 @look_alike
-def dropout_of_nine_tenths() -> LookAlike:
+def dropout_of_nine_tenths() -> Step:
     model = nn.Sequential(nn.Linear(5, 32), nn.ReLU(), nn.Dropout(0.9), nn.Linear(32, 1))
     batch = {"x": torch.randn(8, 5), "y": torch.randn(8)}
-    return LookAlike(step=a_step(model, lambda batch: F.mse_loss(model(batch["x"]).squeeze(-1), batch["y"]), batch))
+    return a_step(model, squared_error(model), batch)
 
 
 @look_alike
-def batch_norm_in_eval_with_a_constant_feature() -> LookAlike:
+def batch_norm_in_eval_with_a_constant_feature() -> Step:
     model = nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, 1))
     model[0].eval()
     model[0].running_var[2] = 0.0
     x = torch.randn(6, 5)
     x[:, 2] = 0.0
-    return LookAlike(
-        step=a_step(
-            model, lambda batch: F.mse_loss(model(batch["x"]).squeeze(-1), batch["y"]), {"x": x, "y": torch.randn(6)}
-        )
-    )
+    return a_step(model, squared_error(model), {"x": x, "y": torch.randn(6)})
 
 
 @look_alike
-def huge_inputs_that_a_layer_norm_tames() -> LookAlike:
+def huge_inputs_that_a_layer_norm_tames() -> Step:
     model = nn.Sequential(nn.LayerNorm(5), nn.Linear(5, 1))
     batch = {"x": 1e15 * torch.randn(6, 5), "y": torch.randn(6)}
-    return LookAlike(step=a_step(model, lambda batch: F.mse_loss(model(batch["x"]).squeeze(-1), batch["y"]), batch))
+    return a_step(model, squared_error(model), batch)
 
 
 @look_alike
-def zero_vectors_given_to_safe_formulas() -> LookAlike:
+def zero_vectors_given_to_safe_formulas() -> Step:
     model = nn.Linear(5, 4, bias=False)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -105,22 +99,22 @@ def zero_vectors_given_to_safe_formulas() -> LookAlike:
 
     x = torch.randn(6, 5)
     x[[1, 3]] = 0
-    return LookAlike(step=a_step(model, forward, {"x": x, "y": torch.randn(6, 4)}))
+    return a_step(model, forward, {"x": x, "y": torch.randn(6, 4)})
 
 
 @look_alike
-def root_behind_a_relu() -> LookAlike:
+def root_behind_a_relu() -> Step:
     model = nn.Linear(5, 4)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
         power = F.relu(model(batch["x"]))
         return torch.where(power > 0, power.sqrt(), 0.0).sub(batch["y"]).pow(2).mean()
 
-    return LookAlike(step=a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.rand(6, 4)}))
+    return a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.rand(6, 4)})
 
 
 @look_alike
-def square_that_overflows_and_is_thrown_away() -> LookAlike:
+def square_that_overflows_and_is_thrown_away() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -129,4 +123,4 @@ def square_that_overflows_and_is_thrown_away() -> LookAlike:
 
     x = torch.randn(6, 5)
     x[2, 2] = 1e30
-    return LookAlike(step=a_step(model, forward, {"x": x}))
+    return a_step(model, forward, {"x": x})

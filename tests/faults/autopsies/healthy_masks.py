@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faults.autopsies.models import Regressor, Sequences, llama, words
-from faults.autopsies.record import LookAlike, a_step, look_alike
+from faults.autopsies.record import Step, a_step, look_alike
 
 
 class Attention(nn.Module):
@@ -25,21 +25,20 @@ class Attention(nn.Module):
 
 
 @look_alike
-def causal_and_padding_masks_of_infinities() -> LookAlike:
+def causal_and_padding_masks_of_infinities() -> Step:
     model = Attention()
     keep = torch.ones(4, 5, dtype=torch.bool)
     keep[1, 3:] = keep[2, 1:] = False
     allowed = torch.ones(5, 5, dtype=torch.bool).tril() & keep[:, None]
-    return LookAlike(
-        step=a_step(
-            model, lambda batch: model(batch["x"], batch["allowed"]).pow(2).mean(),
-            {"x": torch.randn(4, 5, 6), "allowed": allowed},
-        )
-    )  # fmt: skip
+    return a_step(
+        model,
+        lambda batch: model(batch["x"], batch["allowed"]).pow(2).mean(),
+        {"x": torch.randn(4, 5, 6), "allowed": allowed},
+    )
 
 
 @look_alike
-def row_with_a_single_key() -> LookAlike:
+def row_with_a_single_key() -> Step:
     model = nn.MultiheadAttention(8, 2, batch_first=True)
     padding = torch.ones(4, 5, dtype=torch.bool)
     padding[:, 0] = False
@@ -47,11 +46,11 @@ def row_with_a_single_key() -> LookAlike:
     def forward(batch: dict[str, Tensor]) -> Tensor:
         return model(batch["x"], batch["x"], batch["x"], key_padding_mask=batch["padding"])[0].pow(2).mean()
 
-    return LookAlike(step=a_step(model, forward, {"x": torch.randn(4, 5, 8), "padding": padding}))
+    return a_step(model, forward, {"x": torch.randn(4, 5, 8), "padding": padding})
 
 
 @look_alike
-def sdpa_with_a_row_that_may_see_nothing() -> LookAlike:
+def sdpa_with_a_row_that_may_see_nothing() -> Step:
     model = nn.Linear(8, 24)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -61,13 +60,11 @@ def sdpa_with_a_row_that_may_see_nothing() -> LookAlike:
 
     mask = torch.ones(4, 5, 5, dtype=torch.bool)
     mask[2] = False
-    return LookAlike(
-        step=a_step(model, forward, {"x": torch.randn(4, 5, 8), "mask": mask, "real": torch.arange(4) != 2})
-    )
+    return a_step(model, forward, {"x": torch.randn(4, 5, 8), "mask": mask, "real": torch.arange(4) != 2})
 
 
 @look_alike
-def infinities_that_maximum_and_topk_throw_away() -> LookAlike:
+def infinities_that_maximum_and_topk_throw_away() -> Step:
     model = Regressor(outputs=6)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -78,11 +75,11 @@ def infinities_that_maximum_and_topk_throw_away() -> LookAlike:
 
     gone = torch.zeros(5, 6, dtype=torch.bool)
     gone[:, 3:] = True
-    return LookAlike(step=a_step(model, forward, {"x": torch.randn(5, 5), "gone": gone}))
+    return a_step(model, forward, {"x": torch.randn(5, 5), "gone": gone})
 
 
 @look_alike
-def forbidden_words_that_are_never_the_label() -> LookAlike:
+def forbidden_words_that_are_never_the_label() -> Step:
     model = llama()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -91,13 +88,11 @@ def forbidden_words_that_are_never_the_label() -> LookAlike:
 
     forbidden = torch.zeros(40, dtype=torch.bool)
     forbidden[20:] = True
-    return LookAlike(
-        step=a_step(model, forward, {"ids": words(), "forbidden": forbidden, "next": words().clamp_max(19)})
-    )
+    return a_step(model, forward, {"ids": words(), "forbidden": forbidden, "next": words().clamp_max(19)})
 
 
 @look_alike
-def inverse_distance_of_infinity() -> LookAlike:
+def inverse_distance_of_infinity() -> Step:
     model = Regressor(outputs=3)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -106,11 +101,11 @@ def inverse_distance_of_infinity() -> LookAlike:
 
     distance = torch.rand(5, 3)
     distance[2, 1] = distance[4] = math.inf
-    return LookAlike(step=a_step(model, forward, {"x": torch.randn(5, 5), "distance": distance}))
+    return a_step(model, forward, {"x": torch.randn(5, 5), "distance": distance})
 
 
 @look_alike
-def running_maximum_that_starts_at_minus_infinity() -> LookAlike:
+def running_maximum_that_starts_at_minus_infinity() -> Step:
     model = Sequences(outputs=4)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -124,11 +119,11 @@ def running_maximum_that_starts_at_minus_infinity() -> LookAlike:
             best = new
         return (best + total.log() - batch["y"]).pow(2).mean()
 
-    return LookAlike(step=a_step(model, forward, {"x": torch.randn(4, 6, 5), "y": torch.randn(4)}))
+    return a_step(model, forward, {"x": torch.randn(4, 6, 5), "y": torch.randn(4)})
 
 
 @look_alike
-def infinite_bounds() -> LookAlike:
+def infinite_bounds() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -136,11 +131,11 @@ def infinite_bounds() -> LookAlike:
         return torch.minimum(torch.maximum(predicted, batch["least"]), batch["most"]).pow(2).mean()
 
     batch = {"x": torch.randn(4, 5), "least": torch.full((4,), -math.inf), "most": torch.tensor([1.0, math.inf, 2, 1])}
-    return LookAlike(step=a_step(model, forward, batch))
+    return a_step(model, forward, batch)
 
 
 @look_alike
-def nan_of_a_masked_value_replaced() -> LookAlike:
+def nan_of_a_masked_value_replaced() -> Step:
     model = Sequences()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -149,11 +144,11 @@ def nan_of_a_masked_value_replaced() -> LookAlike:
     x = torch.randn(5, 4, 5)
     x[2, 1] = math.nan
     x[3, 0, 0] = math.inf
-    return LookAlike(step=a_step(model, forward, {"x": x, "y": torch.randint(0, 3, (5,))}))
+    return a_step(model, forward, {"x": x, "y": torch.randint(0, 3, (5,))})
 
 
 @look_alike
-def missing_labels_left_out() -> LookAlike:
+def missing_labels_left_out() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -162,22 +157,22 @@ def missing_labels_left_out() -> LookAlike:
 
     y = torch.randn(6)
     y[[0, 4]] = math.nan
-    return LookAlike(step=a_step(model, forward, {"x": torch.randn(6, 5), "y": y}))
+    return a_step(model, forward, {"x": torch.randn(6, 5), "y": y})
 
 
 @look_alike
-def empty_mask_that_is_guarded() -> LookAlike:
+def empty_mask_that_is_guarded() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
         error = (model(batch["x"]).squeeze(-1) - batch["y"]).pow(2)
         return error.mean() + (error * batch["mask"]).sum() / batch["mask"].sum().clamp_min(1)
 
-    return LookAlike(step=a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.randn(6), "mask": torch.zeros(6)}))
+    return a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.randn(6), "mask": torch.zeros(6)})
 
 
 @look_alike
-def ctc_with_zeroed_infinities() -> LookAlike:
+def ctc_with_zeroed_infinities() -> Step:
     model = Regressor(outputs=4)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -188,4 +183,4 @@ def ctc_with_zeroed_infinities() -> LookAlike:
         "x": torch.randn(3, 8, 5), "y": torch.randint(1, 4, (3, 4)), "frames": torch.tensor([8, 2, 7]),
         "letters": torch.tensor([3, 4, 2]),
     }  # fmt: skip
-    return LookAlike(step=a_step(model, forward, batch))
+    return a_step(model, forward, batch)

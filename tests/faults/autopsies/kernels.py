@@ -15,8 +15,8 @@ from torch.library import Library
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from faults.autopsies.models import Regressor, bert, llama, words
-from faults.autopsies.record import Planted, a_step, fault
+from faults.autopsies.models import Regressor, bert, llama, squared_error, words
+from faults.autopsies.record import Step, a_step, fault
 
 WRONG_KERNEL = ("sdpa-kernel-bug",)
 
@@ -43,8 +43,9 @@ def a_wrong_flash_kernel() -> Iterator[None]:
         library._destroy()
 
 
-@fault
-def flash_attention_that_is_wrong() -> Planted:
+@fault(cause=WRONG_KERNEL, operator="aten._scaled_dot_product_flash_attention_for_cpu", module="1",
+       fixed_by="math_attention")  # fmt: skip
+def flash_attention_that_is_wrong() -> Step:
     class Attention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -61,14 +62,12 @@ def flash_attention_that_is_wrong() -> Planted:
             logits = model(batch)
         return F.cross_entropy(logits.flatten(0, 1), batch.flatten())
 
-    return Planted(
-        step=a_step(model, forward, words(4)), cause=WRONG_KERNEL,
-        operator=("aten._scaled_dot_product_flash_attention_for_cpu",), module=("1",), fixed_by=("math_attention",),
-    )  # fmt: skip
+    return a_step(model, forward, words(4))
 
 
-@fault
-def llama_on_flash_attention_that_is_wrong() -> Planted:
+@fault(cause=WRONG_KERNEL, operator="aten._scaled_dot_product_flash_attention_for_cpu",
+       module="model.layers.0.self_attn", fixed_by="math_attention")  # fmt: skip
+def llama_on_flash_attention_that_is_wrong() -> Step:
     model = llama(attn_implementation="sdpa")
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -76,27 +75,17 @@ def llama_on_flash_attention_that_is_wrong() -> Planted:
             return model(**batch).loss
 
     ids = words(4)
-    return Planted(
-        step=a_step(model, forward, {"input_ids": ids, "labels": ids}), cause=WRONG_KERNEL,
-        operator=("aten._scaled_dot_product_flash_attention_for_cpu",), module=("model.layers.0.self_attn",),
-        fixed_by=("math_attention",),
-    )  # fmt: skip
+    return a_step(model, forward, {"input_ids": ids, "labels": ids})
 
 
-@fault
-def bit_that_flipped_once() -> Planted:
+@fault(cause="hardware", materials={"trigger": "loss-not-finite"}, fix=False)
+def bit_that_flipped_once() -> Step:
     model = Regressor()
-    return Planted(
-        step=a_step(
-            model, lambda batch: F.mse_loss(model(batch["x"]).squeeze(-1), batch["y"]),
-            {"x": torch.randn(6, 5), "y": torch.randn(6)},
-        ),
-        cause=("hardware",), materials={"trigger": "loss-not-finite"}, fix=False,
-    )  # fmt: skip
+    return a_step(model, squared_error(model), {"x": torch.randn(6, 5), "y": torch.randn(6)})
 
 
-@fault
-def device_that_fails_now_and_then() -> Planted:
+@fault(cause="hardware", materials={"trigger": "loss-not-finite"}, fix=False)
+def device_that_fails_now_and_then() -> Step:
     model = Regressor()
     calls = iter([True, *[False] * 10_000])
 
@@ -106,14 +95,11 @@ def device_that_fails_now_and_then() -> Planted:
             features = features.index_fill(1, torch.tensor([3]), math.nan)
         return F.mse_loss(model.head(features).squeeze(-1), batch["y"])
 
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.randn(6)}), cause=("hardware",),
-        materials={"trigger": "loss-not-finite"}, fix=False,
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.randn(6)})
 
 
-@fault
-def device_that_fails_every_other_time() -> Planted:
+@fault(cause="hardware", materials={"trigger": "loss-not-finite"}, fix=False)
+def device_that_fails_every_other_time() -> Step:
     model = Regressor()
     calls = itertools.cycle([False, True])
 
@@ -121,14 +107,11 @@ def device_that_fails_every_other_time() -> Planted:
         loss = F.mse_loss(model(batch["x"]).squeeze(-1), batch["y"])
         return loss * math.nan if next(calls) else loss
 
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.randn(6)}), cause=("hardware",),
-        materials={"trigger": "loss-not-finite"}, fix=False,
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.randn(6)})
 
 
-@fault
-def fused_attention_that_is_wrong_while_it_is_enabled() -> Planted:
+@fault(cause=WRONG_KERNEL, operator="aten.mul", module="1", fixed_by="math_attention")
+def fused_attention_that_is_wrong_while_it_is_enabled() -> Step:
     def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return out * math.nan if torch.backends.cuda.flash_sdp_enabled() else out
@@ -147,14 +130,11 @@ def fused_attention_that_is_wrong_while_it_is_enabled() -> Planted:
     def forward(batch: Tensor) -> Tensor:
         return F.cross_entropy(model(batch)[:, :-1].flatten(0, 1), batch[:, 1:].flatten())
 
-    return Planted(
-        step=a_step(model, forward, words(4)), cause=WRONG_KERNEL, operator=("aten.mul",), module=("1",),
-        fixed_by=("math_attention",),
-    )  # fmt: skip
+    return a_step(model, forward, words(4))
 
 
-@fault
-def attention_of_bert_that_is_right_in_eager_only() -> Planted:
+@fault(cause=WRONG_KERNEL, operator="aten.index_fill", module="bert.encoder.layer.0.attention.self")
+def attention_of_bert_that_is_right_in_eager_only() -> Step:
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     model = bert(attn_implementation="sdpa")
@@ -172,14 +152,11 @@ def attention_of_bert_that_is_right_in_eager_only() -> Planted:
             ALL_ATTENTION_FUNCTIONS["sdpa"] = right
 
     batch = {"input_ids": words(), "labels": torch.tensor([0, 1, 0, 1, 1, 0])}
-    return Planted(
-        step=a_step(model, forward, batch), cause=WRONG_KERNEL, operator=("aten.index_fill",),
-        module=("bert.encoder.layer.0.attention.self",),
-    )  # fmt: skip
+    return a_step(model, forward, batch)
 
 
-@fault
-def fault_that_happens_once_without_any_word_about_it() -> Planted:
+@fault(cause="hardware", fix=False)
+def fault_that_happens_once_without_any_word_about_it() -> Step:
     model = Regressor()
     calls = iter([True, *[False] * 10_000])
 
@@ -187,6 +164,4 @@ def fault_that_happens_once_without_any_word_about_it() -> Planted:
         loss = F.mse_loss(model(batch["x"]).squeeze(-1), batch["y"])
         return loss / 0.0 if next(calls) else loss
 
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.randn(6)}), cause=("hardware",), fix=False
-    )
+    return a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.randn(6)})

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faults.autopsies.models import Regressor, Sequences
-from faults.autopsies.record import ROW, SINGULAR, Planted, a_step, fault
+from faults.autopsies.record import ROW, SINGULAR, Step, a_step, fault
 
 
-@fault
-def log_of_a_count_of_zero() -> Planted:
+@fault(cause=(*SINGULAR, "bad-data-row"), operator="aten.log", rows=4)
+def log_of_a_count_of_zero() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -20,13 +20,11 @@ def log_of_a_count_of_zero() -> Planted:
         return (predicted - wanted).abs().mean()
 
     batch = {"x": torch.randn(6, 5), "count": torch.tensor([3.0, 1.0, 7.0, 2.0, 0.0, 5.0])}
-    return Planted(
-        step=a_step(model, forward, batch), cause=(*SINGULAR, "bad-data-row"), operator=("aten.log",), rows=(4,)
-    )
+    return a_step(model, forward, batch)
 
 
-@fault
-def cross_entropy_by_hand_of_a_saturated_softmax() -> Planted:
+@fault(cause=SINGULAR, operator="aten.log", rows=2)
+def cross_entropy_by_hand_of_a_saturated_softmax() -> Step:
     model = Regressor(outputs=3)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -39,14 +37,11 @@ def cross_entropy_by_hand_of_a_saturated_softmax() -> Planted:
     label = model(x).argmin(-1)
     sharpness = torch.ones(6)
     sharpness[2] = 5000.0
-    return Planted(
-        step=a_step(model, forward, {"x": x, "label": label, "sharpness": sharpness}),
-        cause=SINGULAR, operator=("aten.log",), rows=(2,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x, "label": label, "sharpness": sharpness})
 
 
-@fault
-def binary_cross_entropy_by_hand() -> Planted:
+@fault(cause=SINGULAR, operator="aten.log")
+def binary_cross_entropy_by_hand() -> Step:
     class Classifier(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -65,11 +60,11 @@ def binary_cross_entropy_by_hand() -> Planted:
         return -(positive + (1 - y) * torch.log(1 - p)).mean()  # planted here
 
     x = torch.randn(8, 5)
-    return Planted(step=a_step(model, forward, (x, (model(x) < 0.5).float())), cause=SINGULAR, operator=("aten.log",))
+    return a_step(model, forward, (x, (model(x) < 0.5).float()))
 
 
-@fault
-def entropy_of_a_zero_chance() -> Planted:
+@fault(cause=SINGULAR, operator=("aten.log", "aten.mul"), rows=3)
+def entropy_of_a_zero_chance() -> Step:
     model = Sequences()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -81,11 +76,11 @@ def entropy_of_a_zero_chance() -> Planted:
     forbidden = torch.zeros(5, 3, dtype=torch.bool)
     forbidden[3, 1] = True
     batch = {"x": torch.randn(5, 4, 5), "label": torch.tensor([0, 1, 2, 0, 1]), "forbidden": forbidden}
-    return Planted(step=a_step(model, forward, batch), cause=SINGULAR, operator=("aten.log", "aten.mul"), rows=(3,))
+    return a_step(model, forward, batch)
 
 
-@fault
-def chance_of_a_squashed_action() -> Planted:
+@fault(cause=SINGULAR, operator="aten.log1p", rows=3)
+def chance_of_a_squashed_action() -> Step:
     model = Regressor(outputs=2)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -97,11 +92,11 @@ def chance_of_a_squashed_action() -> Planted:
     noise = torch.randn(6, 2)
     noise[3, 0] = 25.0
     batch = {"x": torch.randn(6, 5), "noise": noise, "return": torch.randn(6)}
-    return Planted(step=a_step(model, forward, batch), cause=SINGULAR, operator=("aten.log1p",), rows=(3,))
+    return a_step(model, forward, batch)
 
 
-@fault
-def determinant_of_a_singular_matrix() -> Planted:
+@fault(cause=SINGULAR, operator="aten.log")
+def determinant_of_a_singular_matrix() -> Step:
     model = nn.Linear(4, 4, bias=False)
     with torch.no_grad():
         model.weight[3] = 0
@@ -110,11 +105,11 @@ def determinant_of_a_singular_matrix() -> Planted:
         volume = torch.linalg.det(model.weight).abs()
         return model(batch).pow(2).mean() - torch.log(volume)  # planted here
 
-    return Planted(step=a_step(model, forward, torch.randn(6, 4)), cause=SINGULAR, operator=("aten.log",))
+    return a_step(model, forward, torch.randn(6, 4))
 
 
-@fault
-def divergence_of_the_logarithm_of_zero() -> Planted:
+@fault(cause=SINGULAR, operator="aten.log", rows=1)
+def divergence_of_the_logarithm_of_zero() -> Step:
     model = Regressor(outputs=4)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -126,14 +121,11 @@ def divergence_of_the_logarithm_of_zero() -> Planted:
     sharpness = torch.ones(6)
     sharpness[1] = 4000.0
     wanted = torch.full((6, 4), 0.25)
-    return Planted(
-        step=a_step(model, forward, {"x": x, "wanted": wanted, "sharpness": sharpness}), cause=SINGULAR,
-        operator=("aten.log",), rows=(1,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x, "wanted": wanted, "sharpness": sharpness})
 
 
-@fault
-def mask_multiplied_after_the_logarithm() -> Planted:
+@fault(cause=(*SINGULAR, "bad-data-row"), operator="aten.log", rows=(0, 3))
+def mask_multiplied_after_the_logarithm() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -142,14 +134,11 @@ def mask_multiplied_after_the_logarithm() -> Planted:
 
     level = torch.rand(6) + 0.1
     level[[0, 3]] = 0
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "level": level}),
-        cause=(*SINGULAR, "bad-data-row"), operator=("aten.log",), rows=(0, 3),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5), "level": level})
 
 
-@fault
-def gumbel_noise_of_exactly_zero() -> Planted:
+@fault(cause=(*SINGULAR, "bad-data-row"), operator="aten.log", rows=5)
+def gumbel_noise_of_exactly_zero() -> Step:
     model = Regressor(outputs=3)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -158,14 +147,11 @@ def gumbel_noise_of_exactly_zero() -> Planted:
 
     uniform = torch.rand(6, 3).clamp(0.01, 0.99)
     uniform[5, 1] = 1.0
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "uniform": uniform, "reward": torch.rand(6)}),
-        cause=(*SINGULAR, "bad-data-row"), operator=("aten.log",), rows=(5,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5), "uniform": uniform, "reward": torch.rand(6)})
 
 
-@fault
-def logarithm_in_double_precision() -> Planted:
+@fault(cause=(*SINGULAR, *ROW), operator="aten.log10", rows=0)
+def logarithm_in_double_precision() -> Step:
     model = Sequences(outputs=1).double()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -175,4 +161,4 @@ def logarithm_in_double_precision() -> Planted:
     exposure = torch.ones(5).double()
     exposure[0] = 0
     batch = {"x": torch.randn(5, 4, 5).double(), "y": torch.ones(5).double(), "exposure": exposure}
-    return Planted(step=a_step(model, forward, batch), cause=(*SINGULAR, *ROW), operator=("aten.log10",), rows=(0,))
+    return a_step(model, forward, batch)

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faults.autopsies.models import Regressor, bert, words
-from faults.autopsies.record import ROW, SINGULAR, Planted, a_step, fault
+from faults.autopsies.record import ROW, SINGULAR, Step, a_step, fault
 
 
-@fault
-def labels_popped_from_the_batch() -> Planted:
+@fault(cause=(*SINGULAR, *ROW), operator="aten.div", rows=1)
+def labels_popped_from_the_batch() -> Step:
     model = bert()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -22,11 +22,11 @@ def labels_popped_from_the_batch() -> Planted:
     weights = torch.ones(5)
     weights[1] = 0
     batch = {"input_ids": words(5), "labels": torch.tensor([0, 1, 1, 0, 1]), "weights": weights}
-    return Planted(step=a_step(model, forward, batch), cause=(*SINGULAR, *ROW), operator=("aten.div",), rows=(1,))
+    return a_step(model, forward, batch)
 
 
-@fault
-def batch_standardised_in_place() -> Planted:
+@fault(cause=(*SINGULAR, *ROW, "constant-feature"), operator="aten.div_", rows=4)
+def batch_standardised_in_place() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -37,14 +37,11 @@ def batch_standardised_in_place() -> Planted:
 
     x = torch.randn(6, 5)
     x[4] = 1.5
-    return Planted(
-        step=a_step(model, forward, {"x": x, "y": torch.randn(6)}), cause=(*SINGULAR, *ROW, "constant-feature"),
-        operator=("aten.div_",), rows=(4,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x, "y": torch.randn(6)})
 
 
-@fault
-def embedding_with_sparse_gradients() -> Planted:
+@fault(cause=SINGULAR, operator="aten.div", forward_operator="aten.sqrt", phase="backward", rows=3)
+def embedding_with_sparse_gradients() -> Step:
     model = nn.ModuleDict({"table": nn.Embedding(20, 6, sparse=True), "head": nn.Linear(6, 1)})
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -53,14 +50,11 @@ def embedding_with_sparse_gradients() -> Planted:
 
     keep = torch.ones(5)
     keep[3] = 0
-    return Planted(
-        step=a_step(model, forward, {"ids": torch.randint(0, 20, (5, 3)), "keep": keep, "y": torch.randn(5)}),
-        cause=SINGULAR, operator=("aten.div",), forward_operator=("aten.sqrt",), phase="backward", rows=(3,),
-    )  # fmt: skip
+    return a_step(model, forward, {"ids": torch.randint(0, 20, (5, 3)), "keep": keep, "y": torch.randn(5)})
 
 
-@fault
-def score_written_into_a_buffer() -> Planted:
+@fault(cause=(*SINGULAR, *ROW), operator="aten.div", rows=2)
+def score_written_into_a_buffer() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -71,14 +65,11 @@ def score_written_into_a_buffer() -> Planted:
 
     y = torch.rand(6) + 0.5
     y[2] = 0
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "y": y}), cause=(*SINGULAR, *ROW), operator=("aten.div",),
-        rows=(2,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5), "y": y})
 
 
-@fault
-def clipping_a_gradient_of_zero_in_a_hook() -> Planted:
+@fault(cause=SINGULAR, operator="aten.div", module=("", "body", "body.1", "head"), phase="backward", rows=5)
+def clipping_a_gradient_of_zero_in_a_hook() -> Step:
     model = Regressor(outputs=3)
 
     def unit(gradient: Tensor) -> Tensor:
@@ -92,7 +83,4 @@ def clipping_a_gradient_of_zero_in_a_hook() -> Planted:
 
     weight = torch.ones(6)
     weight[5] = 0
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.randint(0, 3, (6,)), "weight": weight}),
-        cause=SINGULAR, operator=("aten.div",), module=("", "body", "body.1", "head"), phase="backward", rows=(5,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.randint(0, 3, (6,)), "weight": weight})

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faults.autopsies.models import Regressor, Sequences, bert, words
-from faults.autopsies.record import ROW, SINGULAR, Planted, a_step, fault
+from faults.autopsies.record import ROW, SINGULAR, Step, a_step, fault
 
 
-@fault
-def mean_over_an_empty_mask() -> Planted:
+@fault(cause=SINGULAR, operator="aten.div")
+def mean_over_an_empty_mask() -> Step:
     model = Sequences(outputs=1)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -20,11 +20,11 @@ def mean_over_an_empty_mask() -> Planted:
         return (error * mask).sum() / mask.sum()  # planted here
 
     batch = {"x": torch.randn(4, 6, 5), "y": torch.randn(4, 6), "mask": torch.zeros(4, 6)}
-    return Planted(step=a_step(model, forward, batch), cause=SINGULAR, operator=("aten.div",))
+    return a_step(model, forward, batch)
 
 
-@fault
-def pooling_of_a_row_without_words() -> Planted:
+@fault(cause=(*SINGULAR, "bad-data-row"), operator="aten.div", rows=3)
+def pooling_of_a_row_without_words() -> Step:
     model = bert()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -37,13 +37,11 @@ def pooling_of_a_row_without_words() -> Planted:
     mask[2, 3:] = 0
     mask[3] = 0
     batch = {"ids": words(5), "mask": mask, "label": torch.tensor([0, 1, 1, 0, 1])}
-    return Planted(
-        step=a_step(model, forward, batch), cause=(*SINGULAR, "bad-data-row"), operator=("aten.div",), rows=(3,)
-    )
+    return a_step(model, forward, batch)
 
 
-@fault
-def share_of_positives_when_there_are_none() -> Planted:
+@fault(cause=(*SINGULAR, "label-imbalance", "all-labels-masked"), operator="aten.div")
+def share_of_positives_when_there_are_none() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -52,14 +50,11 @@ def share_of_positives_when_there_are_none() -> Planted:
         return each.mean() + each[positive].sum() / positive.sum()  # planted here
 
     batch = {"x": torch.randn(6, 5), "y": torch.zeros(6)}
-    return Planted(
-        step=a_step(model, forward, batch), cause=(*SINGULAR, "label-imbalance", "all-labels-masked"),
-        operator=("aten.div",),
-    )  # fmt: skip
+    return a_step(model, forward, batch)
 
 
-@fault
-def mean_of_a_selection_of_nothing() -> Planted:
+@fault(cause=(*SINGULAR, "all-labels-masked"), operator="aten.mean")
+def mean_of_a_selection_of_nothing() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -67,11 +62,11 @@ def mean_of_a_selection_of_nothing() -> Planted:
         return error[batch["valid"]].mean()  # planted here
 
     batch = {"x": torch.randn(6, 5), "y": torch.randn(6), "valid": torch.zeros(6, dtype=torch.bool)}
-    return Planted(step=a_step(model, forward, batch), cause=(*SINGULAR, "all-labels-masked"), operator=("aten.mean",))
+    return a_step(model, forward, batch)
 
 
-@fault
-def count_of_zero_as_a_python_number() -> Planted:
+@fault(cause=("all-labels-masked", *SINGULAR), operator="aten.div")
+def count_of_zero_as_a_python_number() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -79,14 +74,11 @@ def count_of_zero_as_a_python_number() -> Planted:
         count = int(batch["mask"].sum())
         return (error * batch["mask"]).sum() / count  # planted here
 
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.randn(6), "mask": torch.zeros(6)}),
-        cause=("all-labels-masked", *SINGULAR), operator=("aten.div",),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.randn(6), "mask": torch.zeros(6)})
 
 
-@fault
-def in_place_division_by_a_count_of_zero() -> Planted:
+@fault(cause="all-labels-masked", operator=("aten.div_", "aten.div"))
+def in_place_division_by_a_count_of_zero() -> Step:
     model = bert(num_labels=3)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -95,14 +87,12 @@ def in_place_division_by_a_count_of_zero() -> Planted:
         loss /= (batch["labels"] >= 0).sum()  # planted here
         return loss
 
-    return Planted(
-        step=a_step(model, forward, {"ids": words(4), "labels": torch.full((4,), -1)}),
-        cause=("all-labels-masked",), operator=("aten.div_", "aten.div"),
-    )  # fmt: skip
+    return a_step(model, forward, {"ids": words(4), "labels": torch.full((4,), -1)})
 
 
-@fault
-def encoder_of_torch_with_an_empty_row() -> Planted:
+@fault(cause=(*SINGULAR, *ROW, "attention-fully-masked-row"), operator=("aten.div", "aten._softmax"),
+       module=("", "encoder.layers.0.self_attn"), rows=4)  # fmt: skip
+def encoder_of_torch_with_an_empty_row() -> Step:
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
     model = nn.ModuleDict({"encoder": nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)})
 
@@ -115,8 +105,4 @@ def encoder_of_torch_with_an_empty_row() -> Planted:
     padding = torch.zeros(5, 4, dtype=torch.bool)
     padding[4] = True
     padding[1, 2:] = True
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(5, 4, 8), "padding": padding, "y": torch.randn(5)}),
-        cause=(*SINGULAR, *ROW, "attention-fully-masked-row"), operator=("aten.div", "aten._softmax"),
-        module=("", "encoder.layers.0.self_attn"), rows=(4,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(5, 4, 8), "padding": padding, "y": torch.randn(5)})

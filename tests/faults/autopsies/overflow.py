@@ -6,26 +6,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faults.autopsies.models import bert, llama, llava, pictures_with_words, t5, vit, words
-from faults.autopsies.record import HALF, MATMUL, OVERFLOW, WIDER, Planted, a_step, fault
+from faults.autopsies.models import bert, llama, llava, own_loss, pictures_with_words, t5, vit, words
+from faults.autopsies.record import HALF, MATMUL, OVERFLOW, WIDER, Step, a_step, fault
 
 
-@fault
-def t5_feed_forward() -> Planted:
+@fault(cause=(*OVERFLOW, "fp16-overflow-model-family"), operator=MATMUL,
+       module="encoder.block.1.layer.1.DenseReluDense.wo", fixed_by=WIDER)  # fmt: skip
+def t5_feed_forward() -> Step:
     model = t5()
     with torch.no_grad():
         model.encoder.block[1].layer[1].DenseReluDense.wi.weight.mul_(500)
         model.encoder.block[1].layer[1].DenseReluDense.wo.weight.mul_(2000)
     ids = words()
-    return Planted(
-        step=a_step(model, lambda batch: model(**batch).loss, {"input_ids": ids, "labels": ids}, autocast=HALF),
-        cause=(*OVERFLOW, "fp16-overflow-model-family"), operator=MATMUL,
-        module=("encoder.block.1.layer.1.DenseReluDense.wo",), fixed_by=WIDER,
-    )  # fmt: skip
+    return a_step(model, own_loss(model), {"input_ids": ids, "labels": ids}, autocast=HALF)
 
 
-@fault
-def t5_decoder_overflow_of_one_row() -> Planted:
+@fault(cause=OVERFLOW, operator=MATMUL, module="decoder.block.0.layer.2.DenseReluDense.wo", rows=4, fixed_by=WIDER)
+def t5_decoder_overflow_of_one_row() -> Step:
     model = t5(feed_forward_proj="gated-gelu", dropout_rate=0.0)
     block = model.decoder.block[0].layer
     with torch.no_grad():
@@ -45,28 +42,23 @@ def t5_decoder_overflow_of_one_row() -> Planted:
         with torch.autocast("cpu", torch.float16):
             return model(**batch).loss
 
-    return Planted(
-        step=a_step(model, forward, {"input_ids": ids, "labels": labels}), cause=OVERFLOW, operator=MATMUL,
-        module=("decoder.block.0.layer.2.DenseReluDense.wo",), rows=(4,), fixed_by=WIDER,
-    )  # fmt: skip
+    return a_step(model, forward, {"input_ids": ids, "labels": labels})
 
 
-@fault
-def bert_attention_logits() -> Planted:
+@fault(cause=OVERFLOW, operator=MATMUL, module="bert.encoder.layer.1.attention.self", fixed_by=WIDER)
+def bert_attention_logits() -> Step:
     model = bert(attn_implementation="eager")
     attention = model.bert.encoder.layer[1].attention.self
     with torch.no_grad():
         attention.query.weight.mul_(1e4)
         attention.key.weight.mul_(1e4)
     batch = {"input_ids": words(), "labels": torch.tensor([0, 1, 0, 1, 1, 0])}
-    return Planted(
-        step=a_step(model, lambda batch: model(**batch).loss, batch, autocast=HALF), cause=OVERFLOW, operator=MATMUL,
-        module=("bert.encoder.layer.1.attention.self",), fixed_by=WIDER,
-    )  # fmt: skip
+    return a_step(model, own_loss(model), batch, autocast=HALF)
 
 
-@fault
-def attention_scores_of_t5() -> Planted:
+@fault(cause=(*OVERFLOW, "fp16-overflow-model-family"), operator=MATMUL,
+       module="decoder.block.1.layer.1.EncDecAttention")  # fmt: skip
+def attention_scores_of_t5() -> Step:
     model = t5(attn_implementation="eager")
     attention = model.decoder.block[1].layer[1].EncDecAttention
     with torch.no_grad():
@@ -78,15 +70,11 @@ def attention_scores_of_t5() -> Planted:
         with torch.autocast("cpu", torch.float16):
             return model(**batch).loss
 
-    return Planted(
-        step=a_step(model, forward, {"input_ids": ids, "labels": ids}),
-        cause=(*OVERFLOW, "fp16-overflow-model-family"), operator=MATMUL,
-        module=("decoder.block.1.layer.1.EncDecAttention",),
-    )  # fmt: skip
+    return a_step(model, forward, {"input_ids": ids, "labels": ids})
 
 
-@fault
-def unscaled_attention_by_hand() -> Planted:
+@fault(cause=(*OVERFLOW, "attention-unscaled"), operator=MATMUL, module="1", fixed_by=WIDER)
+def unscaled_attention_by_hand() -> Step:
     class Attention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -104,42 +92,35 @@ def unscaled_attention_by_hand() -> Planted:
             predicted = model(batch["x"]).mean((1, 2))
         return F.mse_loss(predicted.float(), batch["y"])
 
-    return Planted(
-        step=a_step(model, forward, {"x": 2 * torch.randn(5, 6, 5), "y": torch.randn(5)}),
-        cause=(*OVERFLOW, "attention-unscaled"), operator=MATMUL, module=("1",), fixed_by=WIDER,
-    )  # fmt: skip
+    return a_step(model, forward, {"x": 2 * torch.randn(5, 6, 5), "y": torch.randn(5)})
 
 
-@fault
-def llama_in_pure_fp16() -> Planted:
+@fault(cause=OVERFLOW, operator="aten.mul", module="model.layers.0.mlp", fixed_by=WIDER)
+def llama_in_pure_fp16() -> Step:
     model = llama().half()
     mlp = model.model.layers[0].mlp
     with torch.no_grad():
         mlp.gate_proj.weight.mul_(1.5e4)
         mlp.up_proj.weight.mul_(1.5e4)
     ids = words()
-    return Planted(
-        step=a_step(model, lambda batch: model(**batch).loss, {"input_ids": ids, "labels": ids}), cause=OVERFLOW,
-        operator=("aten.mul",), module=("model.layers.0.mlp",), fixed_by=WIDER,
-    )  # fmt: skip
+    return a_step(model, own_loss(model), {"input_ids": ids, "labels": ids})
 
 
-@fault
-def bert_stored_in_fp16() -> Planted:
+@fault(cause=OVERFLOW, operator=MATMUL, module="bert.encoder.layer.0.output.dense")
+def bert_stored_in_fp16() -> Step:
     model = bert(hidden_act="relu").half()
     layer = model.bert.encoder.layer[0]
     with torch.no_grad():
         layer.intermediate.dense.weight.mul_(2000)
         layer.output.dense.weight.mul_(3000)
     batch = {"input_ids": words(), "labels": torch.tensor([0, 1, 0, 1, 1, 0])}
-    return Planted(
-        step=a_step(model, lambda batch: model(**batch).loss, batch), cause=OVERFLOW, operator=MATMUL,
-        module=("bert.encoder.layer.0.output.dense",),
-    )  # fmt: skip
+    return a_step(model, own_loss(model), batch)
 
 
-@fault
-def vit_given_raw_sensor_values() -> Planted:
+@fault(cause=(*OVERFLOW, "unscaled-input"),
+       operator=("aten.convolution", "aten.mkldnn_convolution", "aten.thnn_conv2d", "aten._slow_conv2d_forward"),
+       module="vit.embeddings.patch_embeddings.projection", fixed_by=WIDER)  # fmt: skip
+def vit_given_raw_sensor_values() -> Step:
     model = vit()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -149,28 +130,20 @@ def vit_given_raw_sensor_values() -> Planted:
     images = 20000 * torch.rand(4, 3, 8, 8)
     with torch.no_grad():
         model.vit.embeddings.patch_embeddings.projection.weight.fill_(0.5)
-    return Planted(
-        step=a_step(model, forward, {"pixel_values": images, "labels": torch.tensor([0, 1, 2, 1])}),
-        cause=(*OVERFLOW, "unscaled-input"),
-        operator=("aten.convolution", "aten.mkldnn_convolution", "aten.thnn_conv2d", "aten._slow_conv2d_forward"),
-        module=("vit.embeddings.patch_embeddings.projection",), fixed_by=WIDER,
-    )  # fmt: skip
+    return a_step(model, forward, {"pixel_values": images, "labels": torch.tensor([0, 1, 2, 1])})
 
 
-@fault
-def projector_of_llava() -> Planted:
+@fault(cause=OVERFLOW, operator=MATMUL, module="model.multi_modal_projector.linear_2")
+def projector_of_llava() -> Step:
     model = llava()
     with torch.no_grad():
         model.model.multi_modal_projector.linear_2.weight.mul_(1e5)
         model.model.multi_modal_projector.linear_1.weight.mul_(100)
-    return Planted(
-        step=a_step(model, lambda batch: model(**batch).loss, pictures_with_words(), autocast=HALF), cause=OVERFLOW,
-        operator=MATMUL, module=("model.multi_modal_projector.linear_2",),
-    )  # fmt: skip
+    return a_step(model, own_loss(model), pictures_with_words(), autocast=HALF)
 
 
-@fault
-def logits_of_a_large_vocabulary_in_fp16() -> Planted:
+@fault(cause=OVERFLOW, operator=MATMUL, module="lm_head")
+def logits_of_a_large_vocabulary_in_fp16() -> Step:
     model = llama()
     with torch.no_grad():
         model.lm_head.weight.mul_(8e5)
@@ -180,4 +153,4 @@ def logits_of_a_large_vocabulary_in_fp16() -> Planted:
             logits = model(input_ids=batch["ids"]).logits
         return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), batch["ids"][:, 1:].flatten())
 
-    return Planted(step=a_step(model, forward, {"ids": words()}), cause=OVERFLOW, operator=MATMUL, module=("lm_head",))
+    return a_step(model, forward, {"ids": words()})

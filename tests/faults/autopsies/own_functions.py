@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faults.autopsies.models import Regressor
-from faults.autopsies.record import ROW, SINGULAR, Planted, a_step, fault
+from faults.autopsies.models import Regressor, squared_error
+from faults.autopsies.record import ROW, SINGULAR, Step, a_step, fault
 
 
 class SquareRoot(torch.autograd.Function):
@@ -27,8 +27,8 @@ class SquareRoot(torch.autograd.Function):
         return gradient / (2 * root)
 
 
-@fault
-def wrong_backward_of_ones_own() -> Planted:
+@fault(cause=SINGULAR, operator="aten.div", forward_operator=("aten.sqrt", "SquareRoot"), phase="backward", rows=4)
+def wrong_backward_of_ones_own() -> Step:
     model = nn.Linear(5, 3, bias=False)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -36,14 +36,12 @@ def wrong_backward_of_ones_own() -> Planted:
 
     x = torch.randn(6, 5)
     x[4] = 0
-    return Planted(
-        step=a_step(model, forward, {"x": x}), cause=SINGULAR, operator=("aten.div",),
-        forward_operator=("aten.sqrt", "SquareRoot"), phase="backward", rows=(4,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x})
 
 
-@fault
-def backward_of_ones_own_that_overflows() -> Planted:
+@fault(cause=("naive-exp", *SINGULAR), operator="aten.exp",
+       forward_operator=("aten.mul", "aten.sigmoid", "SharpSigmoid"), module="0", phase="backward", rows=1)  # fmt: skip
+def backward_of_ones_own_that_overflows() -> Step:
     class SharpSigmoid(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -67,17 +65,12 @@ def backward_of_ones_own_that_overflows() -> Planted:
     model = nn.Sequential(Gate(), nn.Linear(4, 1))
     x = torch.randn(6, 5)
     x[1] = -40 * model[0].linear.weight[0].detach()
-    return Planted(
-        step=a_step(
-            model, lambda batch: F.mse_loss(model(batch["x"]).squeeze(-1), batch["y"]), {"x": x, "y": torch.randn(6)}
-        ),
-        cause=("naive-exp", *SINGULAR), operator=("aten.exp",),
-        forward_operator=("aten.mul", "aten.sigmoid", "SharpSigmoid"), module=("0",), phase="backward", rows=(1,),
-    )  # fmt: skip
+    return a_step(model, squared_error(model), {"x": x, "y": torch.randn(6)})
 
 
-@fault
-def backward_of_ones_own_that_returns_nan() -> Planted:
+@fault(cause=SINGULAR, operator="aten.div", forward_operator=("aten.mul", "aten.round", "aten.div", "Quantize"),
+       phase="backward", rows=3)  # fmt: skip
+def backward_of_ones_own_that_returns_nan() -> Step:
     class Quantize(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Tensor, steps: Tensor) -> Tensor:
@@ -96,15 +89,11 @@ def backward_of_ones_own_that_returns_nan() -> Planted:
 
     steps = torch.full((6,), 8.0)
     steps[3] = 0
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "steps": steps, "y": torch.randn(6)}), cause=SINGULAR,
-        operator=("aten.div",), forward_operator=("aten.mul", "aten.round", "aten.div", "Quantize"), phase="backward",
-        rows=(3,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5), "steps": steps, "y": torch.randn(6)})
 
 
-@fault
-def function_of_ones_own_that_is_wrong_in_forward() -> Planted:
+@fault(cause=(*SINGULAR, *ROW), operator=("aten.reciprocal", "aten.div"), rows=1)
+def function_of_ones_own_that_is_wrong_in_forward() -> Step:
     class Inverse(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -120,14 +109,11 @@ def function_of_ones_own_that_is_wrong_in_forward() -> Planted:
     model = nn.Linear(5, 3, bias=False)
     x = torch.randn(6, 5)
     x[1] = 0
-    return Planted(
-        step=a_step(model, lambda batch: Inverse.apply(model(batch["x"])).tanh().mean(), {"x": x}),
-        cause=(*SINGULAR, *ROW), operator=("aten.reciprocal", "aten.div"), rows=(1,),
-    )  # fmt: skip
+    return a_step(model, lambda batch: Inverse.apply(model(batch["x"])).tanh().mean(), {"x": x})
 
 
-@fault
-def backward_of_ones_own_that_multiplies_by_nan() -> Planted:
+@fault(cause=SINGULAR, operator="aten.mul", forward_operator=("aten.clamp", "Clip"), module="0", phase="backward")
+def backward_of_ones_own_that_multiplies_by_nan() -> Step:
     class Clip(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -146,7 +132,4 @@ def backward_of_ones_own_that_multiplies_by_nan() -> Planted:
             return Clip.apply(self.linear(x))
 
     model = nn.Sequential(Clipped(), nn.Linear(4, 1))
-    return Planted(
-        step=a_step(model, lambda batch: model(batch["x"]).pow(2).mean(), {"x": torch.randn(6, 5)}), cause=SINGULAR,
-        operator=("aten.mul",), forward_operator=("aten.clamp", "Clip"), module=("0",), phase="backward",
-    )  # fmt: skip
+    return a_step(model, lambda batch: model(batch["x"]).pow(2).mean(), {"x": torch.randn(6, 5)})

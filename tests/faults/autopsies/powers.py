@@ -7,13 +7,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faults.autopsies.models import Regressor, Sequences
-from faults.autopsies.record import SINGULAR, Planted, a_step, fault
+from faults.autopsies.record import SINGULAR, Step, a_step, fault
 
 NAIVE = ("naive-exp",)
 
 
-@fault
-def logarithm_of_a_sum_of_exponentials_by_hand() -> Planted:
+@fault(cause=NAIVE, operator="aten.exp", rows=2)
+def logarithm_of_a_sum_of_exponentials_by_hand() -> Step:
     model = Regressor(outputs=4)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -23,14 +23,11 @@ def logarithm_of_a_sum_of_exponentials_by_hand() -> Planted:
 
     bonus = torch.zeros(6, 4)
     bonus[2, 1] = 120.0
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "bonus": bonus, "y": torch.tensor([0, 1, 3, 2, 1, 0])}),
-        cause=NAIVE, operator=("aten.exp",), rows=(2,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5), "bonus": bonus, "y": torch.tensor([0, 1, 3, 2, 1, 0])})
 
 
-@fault
-def variance_of_an_autoencoder() -> Planted:
+@fault(cause=NAIVE, operator="aten.exp")
+def variance_of_an_autoencoder() -> Step:
     class Autoencoder(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -51,11 +48,11 @@ def variance_of_an_autoencoder() -> Planted:
         rebuilt, divergence = model(batch)
         return F.l1_loss(rebuilt, batch) + divergence.mean()
 
-    return Planted(step=a_step(model, forward, torch.randn(5, 6)), cause=NAIVE, operator=("aten.exp",))
+    return a_step(model, forward, torch.randn(5, 6))
 
 
-@fault
-def ratio_of_policies() -> Planted:
+@fault(cause=(*NAIVE, "bad-data-row"), operator="aten.exp", rows=4)
+def ratio_of_policies() -> Step:
     model = Sequences()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -67,13 +64,11 @@ def ratio_of_policies() -> Planted:
     old[4] = -200.0
     batch = {"x": torch.randn(5, 4, 5), "action": torch.tensor([0, 1, 2, 0, 1]), "old": old,
              "advantage": torch.randn(5)}  # fmt: skip
-    return Planted(
-        step=a_step(model, forward, batch), cause=(*NAIVE, "bad-data-row"), operator=("aten.exp",), rows=(4,)
-    )
+    return a_step(model, forward, batch)
 
 
-@fault
-def softplus_by_hand() -> Planted:
+@fault(cause=(*NAIVE, "bad-data-row"), operator="aten.exp", module="1", rows=0)
+def softplus_by_hand() -> Step:
     class Softplus(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return torch.log(1 + torch.exp(x))  # planted here
@@ -85,14 +80,11 @@ def softplus_by_hand() -> Planted:
 
     x = torch.randn(6, 5)
     x[0] *= 300
-    return Planted(
-        step=a_step(model, forward, {"x": x, "y": torch.randn(6)}), cause=(*NAIVE, "bad-data-row"),
-        operator=("aten.exp",), module=("1",), rows=(0,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x, "y": torch.randn(6)})
 
 
-@fault
-def energy_by_a_power_of_ten() -> Planted:
+@fault(cause=(*NAIVE, "loss-formula-singularity", "bad-data-row"), operator="aten.pow", rows=3)
+def energy_by_a_power_of_ten() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -101,14 +93,11 @@ def energy_by_a_power_of_ten() -> Planted:
 
     decibels = 10 * torch.rand(6, 5)
     decibels[3, 2] = 420.0
-    return Planted(
-        step=a_step(model, forward, {"decibels": decibels, "y": torch.rand(6)}),
-        cause=(*NAIVE, "loss-formula-singularity", "bad-data-row"), operator=("aten.pow",), rows=(3,),
-    )  # fmt: skip
+    return a_step(model, forward, {"decibels": decibels, "y": torch.rand(6)})
 
 
-@fault
-def fractional_power_of_a_negative_number() -> Planted:
+@fault(cause=SINGULAR, operator="aten.pow", rows=5)
+def fractional_power_of_a_negative_number() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -118,11 +107,11 @@ def fractional_power_of_a_negative_number() -> Planted:
     x = torch.randn(6, 5)
     y = model(x).detach().squeeze(-1) - 1.0
     y[5] += 2.0
-    return Planted(step=a_step(model, forward, {"x": x, "y": y}), cause=SINGULAR, operator=("aten.pow",), rows=(5,))
+    return a_step(model, forward, {"x": x, "y": y})
 
 
-@fault
-def angle_between_two_equal_directions() -> Planted:
+@fault(cause=SINGULAR, operator="aten.acos", module="angle", rows=1)
+def angle_between_two_equal_directions() -> Step:
     class Angle(nn.Module):
         def forward(self, a: Tensor, b: Tensor) -> Tensor:
             cosine = (a * b).sum(-1) / (a.pow(2).sum(-1) * b.pow(2).sum(-1)).sqrt()
@@ -135,7 +124,4 @@ def angle_between_two_equal_directions() -> Planted:
 
     x, y = torch.randn(6, 5), torch.randn(6, 4)
     y[1] = 3 * model["left"](x[1]).detach()
-    return Planted(
-        step=a_step(model, forward, {"x": x, "y": y}),
-        cause=SINGULAR, operator=("aten.acos",), module=("angle",), rows=(1,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x, "y": y})

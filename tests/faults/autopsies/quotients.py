@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faults.autopsies.models import Regressor
-from faults.autopsies.record import SINGULAR, Planted, a_step, fault
+from faults.autopsies.models import Regressor, cross_entropy, squared_error
+from faults.autopsies.record import SINGULAR, Step, a_step, fault
 
 
-@fault
-def divergence_from_a_zero_chance() -> Planted:
+@fault(cause=(*SINGULAR, "bad-data-row"), operator="aten.div", rows=1)
+def divergence_from_a_zero_chance() -> Step:
     model = Regressor(outputs=4)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -21,14 +21,11 @@ def divergence_from_a_zero_chance() -> Planted:
 
     teacher = torch.softmax(torch.randn(5, 4), dim=-1)
     teacher[1] = torch.tensor([0.0, 0.5, 0.5, 0.0])
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(5, 5), "teacher": teacher}),
-        cause=(*SINGULAR, "bad-data-row"), operator=("aten.div",), rows=(1,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(5, 5), "teacher": teacher})
 
 
-@fault
-def direction_of_a_zero_vector() -> Planted:
+@fault(cause=(*SINGULAR, "bad-data-row"), operator="aten.div", rows=2)
+def direction_of_a_zero_vector() -> Step:
     model = nn.Linear(5, 4, bias=False)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -38,13 +35,11 @@ def direction_of_a_zero_vector() -> Planted:
 
     x = torch.randn(6, 5)
     x[2] = 0
-    return Planted(
-        step=a_step(model, forward, {"x": x}), cause=(*SINGULAR, "bad-data-row"), operator=("aten.div",), rows=(2,)
-    )
+    return a_step(model, forward, {"x": x})
 
 
-@fault
-def standardising_a_constant_feature() -> Planted:
+@fault(cause=(*SINGULAR, "constant-feature"), operator="aten.div", module="0")
+def standardising_a_constant_feature() -> Step:
     class Standardise(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return (x - x.mean(0)) / x.std(0)  # planted here
@@ -53,17 +48,13 @@ def standardising_a_constant_feature() -> Planted:
     x = torch.randn(6, 4)
     x[:, 1] = 2.5
 
-    def forward(batch: dict[str, Tensor]) -> Tensor:
-        return F.mse_loss(model(batch["x"]).squeeze(-1), batch["y"])
+    forward = squared_error(model)
 
-    return Planted(
-        step=a_step(model, forward, {"x": x, "y": torch.randn(6)}),
-        cause=(*SINGULAR, "constant-feature"), operator=("aten.div",), module=("0",),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x, "y": torch.randn(6)})
 
 
-@fault
-def advantages_of_equal_rewards() -> Planted:
+@fault(cause=(*SINGULAR, "grpo-zero-advantage", "constant-feature"), operator="aten.div")
+def advantages_of_equal_rewards() -> Step:
     model = Regressor(outputs=3)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -74,15 +65,11 @@ def advantages_of_equal_rewards() -> Planted:
 
     rewards = torch.tensor([1.0, 0.0, 1.0, 0.5, 1.0, 1.0, 1.0, 1.0])
     batch = {"x": torch.randn(8, 5), "rewards": rewards, "action": torch.randint(0, 3, (8,))}
-    return Planted(
-        step=a_step(model, forward, batch),
-        cause=(*SINGULAR, "grpo-zero-advantage", "constant-feature"),
-        operator=("aten.div",),
-    )
+    return a_step(model, forward, batch)
 
 
-@fault
-def inverse_root_of_a_zero_variance() -> Planted:
+@fault(cause=(*SINGULAR, "norm-eps"), operator="aten.rsqrt", module="1", rows=4)
+def inverse_root_of_a_zero_variance() -> Step:
     class Norm(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             centred = x - x.mean(-1, keepdim=True)
@@ -90,19 +77,15 @@ def inverse_root_of_a_zero_variance() -> Planted:
 
     model = nn.Sequential(nn.Linear(5, 8, bias=False), Norm(), nn.Linear(8, 1))
 
-    def forward(batch: dict[str, Tensor]) -> Tensor:
-        return F.mse_loss(model(batch["x"]).squeeze(-1), batch["y"])
+    forward = squared_error(model)
 
     x = torch.randn(6, 5)
     x[4] = 0
-    return Planted(
-        step=a_step(model, forward, {"x": x, "y": torch.randn(6)}),
-        cause=(*SINGULAR, "norm-eps"), operator=("aten.rsqrt",), module=("1",), rows=(4,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x, "y": torch.randn(6)})
 
 
-@fault
-def inverse_of_a_frequency_of_zero() -> Planted:
+@fault(cause=(*SINGULAR, "label-imbalance"), operator="aten.reciprocal")
+def inverse_of_a_frequency_of_zero() -> Step:
     model = Regressor(outputs=4)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -111,14 +94,11 @@ def inverse_of_a_frequency_of_zero() -> Planted:
         each = F.cross_entropy(model(batch["x"]), batch["y"], reduction="none")
         return (each * weights[batch["y"]]).mean() + 1e-3 * (weights * model.head.bias.abs()).sum()
 
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.tensor([0, 1, 3, 1, 0, 3])}),
-        cause=(*SINGULAR, "label-imbalance"), operator=("aten.reciprocal",),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.tensor([0, 1, 3, 1, 0, 3])})
 
 
-@fault
-def temperature_of_zero() -> Planted:
+@fault(cause=SINGULAR, operator="aten.div")
+def temperature_of_zero() -> Step:
     class Head(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -129,17 +109,11 @@ def temperature_of_zero() -> Planted:
             return torch.div(self.linear(x), self.temperature)  # planted here
 
     model = Head()
-    return Planted(
-        step=a_step(
-            model, lambda batch: F.cross_entropy(model(batch["x"]), batch["y"]),
-            {"x": torch.randn(6, 5), "y": torch.randint(0, 4, (6,))},
-        ),
-        cause=SINGULAR, operator=("aten.div",),
-    )  # fmt: skip
+    return a_step(model, cross_entropy(model), {"x": torch.randn(6, 5), "y": torch.randint(0, 4, (6,))})
 
 
-@fault
-def dropout_that_takes_everything() -> Planted:
+@fault(cause=(*SINGULAR, "excess-dropout"), operator="aten.div", module="1")
+def dropout_that_takes_everything() -> Step:
     class Unit(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -151,10 +125,4 @@ def dropout_that_takes_everything() -> Planted:
 
     model = nn.Sequential(nn.Linear(5, 3), Unit(), nn.Linear(3, 1))
     torch.manual_seed(5)
-    return Planted(
-        step=a_step(
-            model, lambda batch: F.mse_loss(model(batch["x"]).squeeze(-1), batch["y"]),
-            {"x": torch.randn(8, 5), "y": torch.randn(8)},
-        ),
-        cause=(*SINGULAR, "excess-dropout"), operator=("aten.div",), module=("1",),
-    )  # fmt: skip
+    return a_step(model, squared_error(model), {"x": torch.randn(8, 5), "y": torch.randn(8)})

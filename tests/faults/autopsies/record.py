@@ -38,8 +38,8 @@ class Planted:
     """A training step with a fault in it, and what an autopsy has to find."""
 
     step: Step
-    cause: tuple[str, ...]
-    """Slugs that are right; mostly one."""
+    cause: tuple[str, ...] = ()
+    """Slugs that are right; mostly one, and none for a healthy step."""
     operator: tuple[str, ...] = ()
     """Names of the origin that are right; none when the step itself is finite or nothing is to be said."""
     forward_operator: tuple[str, ...] = ()
@@ -55,24 +55,24 @@ class Planted:
     """Worlds that may stand behind the fix; any of them when empty."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LookAlike:
-    """A healthy training step that looks sick to a hasty eye."""
-
-    step: Step
+Built = Step | tuple[Step, dict[str, Any]]
+"""A step, with materials that only its builder has."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A function that plants something, by name."""
+    """A function that builds a step, by name, and what is on record about it."""
 
     name: str
-    build: Callable[[], Any]
+    build: Callable[[], Built]
+    record: Mapping[str, Any]
 
-    def __call__(self) -> Any:
+    def __call__(self) -> Planted:
         torch.manual_seed(0)
         random.seed(0)
-        return self.build()
+        built = self.build()
+        step, more = built if isinstance(built, tuple) else (built, {})
+        return Planted(step=step, **{**self.record, "materials": {**self.record.get("materials", {}), **more}})
 
     @property
     def file(self) -> str:
@@ -91,19 +91,24 @@ FAULTS: dict[str, Entry] = {}
 LOOK_ALIKES: dict[str, Entry] = {}
 
 
-def fault(build: Callable[[], Planted]) -> Callable[[], Planted]:
-    """Put a fault on the list."""
-    return _enter(FAULTS, build)
+def fault(**record: Any) -> Callable[[Callable[[], Built]], Callable[[], Built]]:
+    """Put a fault on the list, with what an autopsy has to find: fields of ``Planted``, where one value is a tuple."""
+    several = {name: (value,) for name, value in record.items() if type(value) in (str, int) and name != "phase"}
+
+    def enter(build: Callable[[], Built]) -> Callable[[], Built]:
+        return _enter(FAULTS, build, record | several)
+
+    return enter
 
 
-def look_alike(build: Callable[[], LookAlike]) -> Callable[[], LookAlike]:
-    """Put a healthy step on the list."""
-    return _enter(LOOK_ALIKES, build)
+def look_alike(build: Callable[[], Built]) -> Callable[[], Built]:
+    """Put a healthy step that looks sick to a hasty eye on the list."""
+    return _enter(LOOK_ALIKES, build, {})
 
 
-def _enter(where: dict[str, Entry], build: Callable[[], Any]) -> Callable[[], Any]:
+def _enter(where: dict[str, Entry], build: Callable[[], Built], record: dict[str, Any]) -> Callable[[], Built]:
     assert build.__name__ not in where
-    where[build.__name__] = Entry(build.__name__, build)
+    where[build.__name__] = Entry(build.__name__, build, record)
     return build
 
 

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faults.autopsies.models import Regressor, bert, words
-from faults.autopsies.record import BRAIN, HALF, SINGULAR, WIDER, Planted, a_step, fault
+from faults.autopsies.models import Regressor, bert, squared_error, words
+from faults.autopsies.record import BRAIN, HALF, SINGULAR, WIDER, Step, a_step, fault
 
 
-@fault
-def gradients_that_vanish_in_fp16() -> Planted:
+@fault(cause="fp16-underflow", materials={"trigger": "manual"})
+def gradients_that_vanish_in_fp16() -> Step:
     model = Regressor(outputs=4)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -19,27 +19,22 @@ def gradients_that_vanish_in_fp16() -> Planted:
             logits = model(batch["x"])
         return 1e-8 * F.cross_entropy(logits.float(), batch["y"])
 
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.randint(0, 4, (6,))}),
-        cause=("fp16-underflow",), materials={"trigger": "manual"},
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5), "y": torch.randint(0, 4, (6,))})
 
 
-@fault
-def gradients_that_vanish_in_fp16_weights() -> Planted:
+@fault(cause="fp16-underflow", materials={"trigger": "manual"})
+def gradients_that_vanish_in_fp16_weights() -> Step:
     model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 1)).half()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
         return F.mse_loss(model(batch["x"]).float().squeeze(-1), batch["y"]) * 1e-7
 
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5).half(), "y": torch.randn(6)}),
-        cause=("fp16-underflow",), materials={"trigger": "manual"},
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5).half(), "y": torch.randn(6)})
 
 
-@fault
-def tiny_eps_of_a_norm_in_fp16() -> Planted:
+@fault(cause=("loss-formula-singularity", "norm-eps"), operator="aten.div", module="1", rows=1,
+       fixed_by=(*WIDER, "rows_removed"))  # fmt: skip
+def tiny_eps_of_a_norm_in_fp16() -> Step:
     class Norm(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             deviation = x - x.mean(-1, keepdim=True)
@@ -47,20 +42,15 @@ def tiny_eps_of_a_norm_in_fp16() -> Planted:
 
     model = nn.Sequential(nn.Linear(5, 8, bias=False), Norm(), nn.Linear(8, 1)).half()
 
-    def forward(batch: dict[str, Tensor]) -> Tensor:
-        return F.mse_loss(model(batch["x"]).squeeze(-1), batch["y"])
+    forward = squared_error(model)
 
     x = torch.randn(6, 5).half()
     x[1] = 0
-    return Planted(
-        step=a_step(model, forward, {"x": x, "y": torch.randn(6).half()}),
-        cause=("loss-formula-singularity", "norm-eps"), operator=("aten.div",), module=("1",), rows=(1,),
-        fixed_by=(*WIDER, "rows_removed"),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x, "y": torch.randn(6).half()})
 
 
-@fault
-def normalize_in_fp16() -> Planted:
+@fault(cause=("loss-formula-singularity", "norm-eps"), operator="aten.div", rows=5)
+def normalize_in_fp16() -> Step:
     model = nn.Linear(5, 4, bias=False).half()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -69,14 +59,11 @@ def normalize_in_fp16() -> Planted:
 
     left = torch.randn(6, 5).half()
     left[5] = 0
-    return Planted(
-        step=a_step(model, forward, {"left": left, "right": F.normalize(torch.randn(6, 4), dim=-1).half()}),
-        cause=("loss-formula-singularity", "norm-eps"), operator=("aten.div",), rows=(5,),
-    )  # fmt: skip
+    return a_step(model, forward, {"left": left, "right": F.normalize(torch.randn(6, 4), dim=-1).half()})
 
 
-@fault
-def one_minus_a_chance_in_bf16() -> Planted:
+@fault(cause="loss-formula-singularity", operator="aten.log")
+def one_minus_a_chance_in_bf16() -> Step:
     model = Regressor()
     with torch.no_grad():
         model.head.bias.fill_(7.0)
@@ -85,14 +72,11 @@ def one_minus_a_chance_in_bf16() -> Planted:
         p = torch.sigmoid(model(batch["x"])).squeeze(-1)
         return -torch.log(1 - p).mean()  # planted here
 
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5)}, autocast=BRAIN),
-        cause=("loss-formula-singularity",), operator=("aten.log",),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5)}, autocast=BRAIN)
 
 
-@fault
-def cosine_above_one_in_bf16() -> Planted:
+@fault(cause="loss-formula-singularity", operator="aten.acos", rows=1)
+def cosine_above_one_in_bf16() -> Step:
     model = nn.Linear(4, 4, bias=False)
     with torch.no_grad():
         model.weight.copy_(torch.eye(4))
@@ -107,14 +91,11 @@ def cosine_above_one_in_bf16() -> Planted:
     x = F.normalize(torch.tensor([[1.0, 2.0, 3.0, 4.1], [0.3, 0.1, 0.7, 0.2], [1.0, 0.4, 0.2, 0.9]]), dim=-1)
     y = x.clone()
     y[[0, 2]] = -y[[0, 2]]
-    return Planted(
-        step=a_step(model, forward, {"x": x, "y": y}), cause=("loss-formula-singularity",), operator=("aten.acos",),
-        rows=(1,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x, "y": y})
 
 
-@fault
-def variance_that_rounding_makes_negative_in_bf16() -> Planted:
+@fault(cause=SINGULAR, operator="aten.sqrt", module="1")
+def variance_that_rounding_makes_negative_in_bf16() -> Step:
     class Deviation(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             variance = (x * x).mean(-1) - x.mean(-1) ** 2
@@ -129,13 +110,11 @@ def variance_that_rounding_makes_negative_in_bf16() -> Planted:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return model(batch["x"]).float().mean()
 
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(12, 5)}), cause=SINGULAR, operator=("aten.sqrt",), module=("1",)
-    )
+    return a_step(model, forward, {"x": torch.randn(12, 5)})
 
 
-@fault
-def eps_that_bf16_forgets() -> Planted:
+@fault(cause=SINGULAR, operator="aten.log", rows=2)
+def eps_that_bf16_forgets() -> Step:
     model = Regressor(outputs=4).bfloat16()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -145,20 +124,15 @@ def eps_that_bf16_forgets() -> Planted:
 
     sharpness = torch.ones(6, dtype=torch.bfloat16)
     sharpness[2] = 2000
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5).bfloat16(), "sharpness": sharpness}), cause=SINGULAR,
-        operator=("aten.log",), rows=(2,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5).bfloat16(), "sharpness": sharpness})
 
 
-@fault
-def gradients_of_bert_that_vanish_in_fp16() -> Planted:
+@fault(cause="fp16-underflow", materials={"trigger": "manual"})
+def gradients_of_bert_that_vanish_in_fp16() -> Step:
     model = bert()
     batch = {"input_ids": words(), "labels": torch.tensor([0, 1, 0, 1, 1, 0])}
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
         return model(**batch).loss / 1e6
 
-    return Planted(
-        step=a_step(model, forward, batch, autocast=HALF), cause=("fp16-underflow",), materials={"trigger": "manual"}
-    )
+    return a_step(model, forward, batch, autocast=HALF)

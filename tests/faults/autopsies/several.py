@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faults.autopsies.models import Regressor, llama, t5, words
-from faults.autopsies.record import HALF, MATMUL, Planted, a_step, copy_of, fault
+from faults.autopsies.models import Regressor, cross_entropy, llama, own_loss, t5, words
+from faults.autopsies.record import HALF, MATMUL, Built, Step, a_step, copy_of, fault
 
 
-@fault
-def bad_row_and_bad_formula() -> Planted:
+@fault(cause=("bad-data-row", "loss-formula-singularity"), operator=("aten.log", *MATMUL), module=("", "body.0"),
+       rows=(1, 6))  # fmt: skip
+def bad_row_and_bad_formula() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -23,32 +24,23 @@ def bad_row_and_bad_formula() -> Planted:
     x, y = torch.randn(8, 5), torch.rand(8) + 0.5
     x[1, 3] = math.nan
     y[6] = 0.0
-    return Planted(
-        step=a_step(model, forward, {"x": x, "y": y}), cause=("bad-data-row", "loss-formula-singularity"),
-        operator=("aten.log", *MATMUL), module=("", "body.0"), rows=(1, 6),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x, "y": y})
 
 
-@fault
-def bad_weight_and_bad_row() -> Planted:
+@fault(cause=("nan-weights", "poisoned-checkpoint", "bad-data-row"), operator=MATMUL, module=("body.0", "head"))
+def bad_weight_and_bad_row() -> Built:
     model = Regressor(outputs=3)
     good = copy_of(model)
     with torch.no_grad():
         model.head.bias[1] = math.nan
     x = torch.randn(6, 5)
     x[4] = math.inf
-    return Planted(
-        step=a_step(
-            model, lambda batch: F.cross_entropy(model(batch["x"]), batch["y"]),
-            {"x": x, "y": torch.randint(0, 3, (6,))},
-        ),
-        cause=("nan-weights", "poisoned-checkpoint", "bad-data-row"), operator=MATMUL, module=("body.0", "head"),
-        materials={"good_weights": good},
-    )  # fmt: skip
+    return a_step(model, cross_entropy(model), {"x": x, "y": torch.randint(0, 3, (6,))}), {"good_weights": good}
 
 
-@fault
-def overflow_and_bad_weight() -> Planted:
+@fault(cause=("nan-weights", "poisoned-checkpoint", "fp16-overflow"), operator=(*MATMUL, "aten.mul"),
+       module=("encoder.block.0.layer.1.DenseReluDense.wo", "decoder.block.1.layer.2.layer_norm"))  # fmt: skip
+def overflow_and_bad_weight() -> Built:
     model = t5()
     dense = model.encoder.block[0].layer[1].DenseReluDense
     with torch.no_grad():
@@ -57,16 +49,11 @@ def overflow_and_bad_weight() -> Planted:
         good = copy_of(model)
         model.decoder.block[1].layer[2].layer_norm.weight[2] = math.nan
     ids = words()
-    return Planted(
-        step=a_step(model, lambda batch: model(**batch).loss, {"input_ids": ids, "labels": ids}, autocast=HALF),
-        cause=("nan-weights", "poisoned-checkpoint", "fp16-overflow"), operator=(*MATMUL, "aten.mul"),
-        module=("encoder.block.0.layer.1.DenseReluDense.wo", "decoder.block.1.layer.2.layer_norm"),
-        materials={"good_weights": good},
-    )  # fmt: skip
+    return a_step(model, own_loss(model), {"input_ids": ids, "labels": ids}, autocast=HALF), {"good_weights": good}
 
 
-@fault
-def root_and_masks_that_are_harmless() -> Planted:
+@fault(cause="loss-formula-singularity", operator="aten.div", forward_operator="aten.sqrt", phase="backward", rows=2)
+def root_and_masks_that_are_harmless() -> Step:
     model = llama()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -81,14 +68,12 @@ def root_and_masks_that_are_harmless() -> Planted:
     keep = torch.ones(4, 7)
     keep[2] = 0
     batch = {"ids": words(4), "forbidden": forbidden, "next": torch.tensor([1, 2, 3, 4]), "keep": keep}
-    return Planted(
-        step=a_step(model, forward, batch), cause=("loss-formula-singularity",), operator=("aten.div",),
-        forward_operator=("aten.sqrt",), phase="backward", rows=(2,),
-    )  # fmt: skip
+    return a_step(model, forward, batch)
 
 
-@fault
-def two_roots() -> Planted:
+@fault(cause="loss-formula-singularity", operator=("aten.div", "aten.mul", "aten.pow"),
+       forward_operator=("aten.sqrt", "aten.pow"), phase="backward", rows=(0, 5))  # fmt: skip
+def two_roots() -> Step:
     model = nn.ModuleDict({"left": nn.Linear(5, 3, bias=False), "right": nn.Linear(5, 3, bias=False)})
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -99,8 +84,4 @@ def two_roots() -> Planted:
     x, z = torch.randn(6, 5), torch.randn(6, 5)
     x[0] = 0
     z[5] = 0
-    return Planted(
-        step=a_step(model, forward, {"x": x, "z": z}), cause=("loss-formula-singularity",),
-        operator=("aten.div", "aten.mul", "aten.pow"), forward_operator=("aten.sqrt", "aten.pow"), phase="backward",
-        rows=(0, 5),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x, "z": z})

@@ -8,6 +8,7 @@ from functools import cache
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 from faults.autopsies.campaign import FAULTS, LOOK_ALIKES, Finding, examine
@@ -24,13 +25,6 @@ STEPS = 6
 
 # A CPU without bf16 says so, once in a process.
 pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
-
-
-class Silence:
-    """A console that nobody reads."""
-
-    def print(self, *objects, **options):
-        pass
 
 
 @cache
@@ -77,7 +71,7 @@ def test_a_guard_explains_the_step_that_it_refused(name, tmp_path):
             return step.forward(batch)
 
     optimizer = torch.optim.SGD(step.model.parameters(), lr=1e-3)
-    with Guard(step.model, optimizer, forward=forward, run_dir=tmp_path, console=Silence()) as guard:
+    with Guard(step.model, optimizer, forward=forward, run_dir=tmp_path, console=Console(quiet=True)) as guard:
         guard.step(guard.forward(step.batch))
     (path,) = tmp_path.glob("incidents/*/autopsy.json")
     said = json.loads(path.read_text())

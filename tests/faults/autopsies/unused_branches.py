@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faults.autopsies.models import Regressor, Sequences
-from faults.autopsies.record import SINGULAR, Planted, a_step, fault
+from faults.autopsies.record import SINGULAR, Step, a_step, fault
 
 
-@fault
-def root_behind_where() -> Planted:
+@fault(cause="where-nan-branch", operator="aten.div", forward_operator="aten.sqrt", phase="backward", rows=(2, 5))
+def root_behind_where() -> Step:
     model = nn.Linear(5, 4, bias=False)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -21,15 +21,12 @@ def root_behind_where() -> Planted:
 
     present = torch.ones(6, 4)
     present[2, 1] = present[5] = 0
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "present": present, "y": torch.rand(6)}),
-        cause=("where-nan-branch",), operator=("aten.div",), forward_operator=("aten.sqrt",), phase="backward",
-        rows=(2, 5),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5), "present": present, "y": torch.rand(6)})
 
 
-@fault
-def quotient_behind_where() -> Planted:
+@fault(cause="where-nan-branch", operator=("aten.div", "aten.mul"), forward_operator="aten.div", phase="backward",
+       rows=(1, 4))  # fmt: skip
+def quotient_behind_where() -> Step:
     model = Regressor(outputs=2)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -40,14 +37,11 @@ def quotient_behind_where() -> Planted:
 
     present = torch.ones(6)
     present[[1, 4]] = 0
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "present": present}), cause=("where-nan-branch",),
-        operator=("aten.div", "aten.mul"), forward_operator=("aten.div",), phase="backward", rows=(1, 4),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5), "present": present})
 
 
-@fault
-def logarithm_masked_afterwards() -> Planted:
+@fault(cause="where-nan-branch", operator="aten.div", forward_operator="aten.log", phase="backward", rows=2)
+def logarithm_masked_afterwards() -> Step:
     model = Sequences(outputs=4)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -57,14 +51,12 @@ def logarithm_masked_afterwards() -> Planted:
 
     exposure = torch.tensor([1.0, 2.0, 0.0, 1.0, 3.0])[:, None]
     batch = {"x": torch.randn(5, 4, 5), "exposure": exposure, "count": torch.ones(5, 4)}
-    return Planted(
-        step=a_step(model, forward, batch), cause=("where-nan-branch",), operator=("aten.div",),
-        forward_operator=("aten.log",), phase="backward", rows=(2,),
-    )  # fmt: skip
+    return a_step(model, forward, batch)
 
 
-@fault
-def quotients_of_padding_selected_away() -> Planted:
+@fault(cause=("where-nan-branch", *SINGULAR), operator="aten.div", forward_operator="aten.div", phase="backward",
+       rows=2)  # fmt: skip
+def quotients_of_padding_selected_away() -> Step:
     model = Sequences(outputs=4)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -72,14 +64,12 @@ def quotients_of_padding_selected_away() -> Planted:
         return each[batch["length"] > 0].pow(2).mean()
 
     batch = {"x": torch.randn(4, 4, 5), "length": torch.tensor([3.0, 2.0, 0.0, 4.0])}
-    return Planted(
-        step=a_step(model, forward, batch), cause=("where-nan-branch", *SINGULAR), operator=("aten.div",),
-        forward_operator=("aten.div",), phase="backward", rows=(2,),
-    )  # fmt: skip
+    return a_step(model, forward, batch)
 
 
-@fault
-def clamp_after_the_logarithm() -> Planted:
+@fault(cause=("where-nan-branch", *SINGULAR), operator="aten.div", forward_operator="aten.log", phase="backward",
+       rows=1)  # fmt: skip
+def clamp_after_the_logarithm() -> Step:
     model = Regressor()
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -88,15 +78,12 @@ def clamp_after_the_logarithm() -> Planted:
 
     present = torch.ones(6)
     present[1] = 0
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "present": present}),
-        cause=("where-nan-branch", *SINGULAR), operator=("aten.div",), forward_operator=("aten.log",),
-        phase="backward", rows=(1,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5), "present": present})
 
 
-@fault
-def root_of_negative_numbers_behind_where() -> Planted:
+@fault(cause="where-nan-branch", operator=("aten.div", "aten.mul"), forward_operator="aten.sqrt", phase="backward",
+       rows=3)  # fmt: skip
+def root_of_negative_numbers_behind_where() -> Step:
     model = Regressor(outputs=3)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -107,14 +94,11 @@ def root_of_negative_numbers_behind_where() -> Planted:
     sign[3] = -1
     with torch.no_grad():
         model.head.weight.mul_(0.1)
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(5, 5), "sign": sign}), cause=("where-nan-branch",),
-        operator=("aten.div", "aten.mul"), forward_operator=("aten.sqrt",), phase="backward", rows=(3,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(5, 5), "sign": sign})
 
 
-@fault
-def exponential_behind_where() -> Planted:
+@fault(cause="where-nan-branch", operator="aten.mul", forward_operator="aten.exp", phase="backward", rows=4)
+def exponential_behind_where() -> Step:
     model = nn.Linear(5, 1)
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -124,14 +108,12 @@ def exponential_behind_where() -> Planted:
 
     offset = torch.zeros(6)
     offset[4] = 500.0
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "offset": offset}), cause=("where-nan-branch",),
-        operator=("aten.mul",), forward_operator=("aten.exp",), phase="backward", rows=(4,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5), "offset": offset})
 
 
-@fault
-def angle_behind_masked_fill() -> Planted:
+@fault(cause="where-nan-branch", operator=("aten.acos", "aten.rsqrt", "aten.mul"), forward_operator="aten.acos",
+       module="angle", phase="backward", rows=0)  # fmt: skip
+def angle_behind_masked_fill() -> Step:
     class Angle(nn.Module):
         def forward(self, cosine: Tensor, valid: Tensor) -> Tensor:
             return torch.acos(cosine).masked_fill(~valid, 0.0)  # planted here
@@ -144,8 +126,4 @@ def angle_behind_masked_fill() -> Planted:
 
     gain = torch.ones(6)
     gain[0] = 1e3
-    return Planted(
-        step=a_step(model, forward, {"x": torch.randn(6, 5), "gain": gain}), cause=("where-nan-branch",),
-        operator=("aten.acos", "aten.rsqrt", "aten.mul"), forward_operator=("aten.acos",), module=("angle",),
-        phase="backward", rows=(0,),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": torch.randn(6, 5), "gain": gain})

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from faults.autopsies.models import Regressor, bert, llama, t5, words
-from faults.autopsies.record import HALF, MATMUL, ROW, SINGULAR, Planted, a_step, fault
+from faults.autopsies.models import Regressor, bert, llama, own_loss, squared_error, t5, words
+from faults.autopsies.record import HALF, MATMUL, ROW, SINGULAR, Step, a_step, fault
 
 
 class Length(nn.Module):
@@ -26,7 +26,7 @@ class Length(nn.Module):
         return self.linear(x).pow(2).sum(-1).sqrt()
 
 
-def _zero_in_a_checkpoint(*, reentrant: bool) -> Planted:
+def _zero_in_a_checkpoint(*, reentrant: bool) -> Step:
     model = nn.ModuleDict({"embed": nn.Linear(5, 8, bias=False), "length": Length()})
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
@@ -35,19 +35,20 @@ def _zero_in_a_checkpoint(*, reentrant: bool) -> Planted:
 
     x = torch.randn(6, 5)
     x[2] = 0
-    return Planted(
-        step=a_step(model, forward, {"x": x}), cause=SINGULAR, operator=("aten.div",), forward_operator=("aten.sqrt",),
-        module=("length",), phase="backward", rows=(2,), fixed_by=("origin_guarded",),
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x})
 
 
-@fault
-def root_inside_of_a_checkpoint() -> Planted:
+ROOT = {"cause": SINGULAR, "operator": "aten.div", "forward_operator": "aten.sqrt", "module": "length",
+        "phase": "backward", "rows": 2, "fixed_by": ("origin_guarded",)}  # fmt: skip
+
+
+@fault(**ROOT)
+def root_inside_of_a_checkpoint() -> Step:
     return _zero_in_a_checkpoint(reentrant=False)
 
 
-@fault
-def root_inside_of_a_reentrant_checkpoint() -> Planted:
+@fault(**ROOT)
+def root_inside_of_a_reentrant_checkpoint() -> Step:
     return _zero_in_a_checkpoint(reentrant=True)
 
 
@@ -56,40 +57,34 @@ def _checkpointed(model: Any, *, reentrant: bool) -> Any:
     return model.train()
 
 
-@fault
-def overflow_inside_of_a_checkpointed_t5() -> Planted:
+@fault(cause=("fp16-overflow", "fp16-overflow-model-family"), operator=MATMUL,
+       module="encoder.block.0.layer.1.DenseReluDense.wo")  # fmt: skip
+def overflow_inside_of_a_checkpointed_t5() -> Step:
     model = _checkpointed(t5(), reentrant=False)
     dense = model.encoder.block[0].layer[1].DenseReluDense
     with torch.no_grad():
         dense.wi.weight.mul_(500)
         dense.wo.weight.mul_(2000)
     ids = words()
-    return Planted(
-        step=a_step(
-            model, lambda batch: model(**batch, use_cache=False).loss, {"input_ids": ids, "labels": ids},
-            autocast=HALF,
-        ),
-        cause=("fp16-overflow", "fp16-overflow-model-family"), operator=MATMUL,
-        module=("encoder.block.0.layer.1.DenseReluDense.wo",),
-    )  # fmt: skip
+    return a_step(
+        model, lambda batch: model(**batch, use_cache=False).loss, {"input_ids": ids, "labels": ids}, autocast=HALF
+    )
 
 
-@fault
-def bad_weight_inside_of_a_reentrant_llama() -> Planted:
+@fault(cause=("nan-weights", "poisoned-checkpoint"), operator=MATMUL, module="model.layers.1.mlp.up_proj")
+def bad_weight_inside_of_a_reentrant_llama() -> Step:
     model = llama()
     model.enable_input_require_grads()
     model = _checkpointed(model, reentrant=True)
     with torch.no_grad():
         model.model.layers[1].mlp.up_proj.weight[0, 0] = math.inf
     ids = words()
-    return Planted(
-        step=a_step(model, lambda batch: model(**batch, use_cache=False).loss, {"input_ids": ids, "labels": ids}),
-        cause=("nan-weights", "poisoned-checkpoint"), operator=MATMUL, module=("model.layers.1.mlp.up_proj",),
-    )  # fmt: skip
+    return a_step(model, lambda batch: model(**batch, use_cache=False).loss, {"input_ids": ids, "labels": ids})
 
 
-@fault
-def logarithm_inside_of_a_compiled_model() -> Planted:
+@fault(cause=(*SINGULAR, "bad-data-row"), operator="aten.log", module=("", "_orig_mod"), rows=2,
+       materials={"compiled": True})  # fmt: skip
+def logarithm_inside_of_a_compiled_model() -> Step:
     class Deviance(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -102,15 +97,12 @@ def logarithm_inside_of_a_compiled_model() -> Planted:
     inner = Deviance()
     model = torch.compile(inner, backend="eager")
     y = torch.tensor([1.0, 3.0, 0.0, 2.0, 5.0])
-    return Planted(
-        step=a_step(model, lambda batch: model(batch["x"], batch["y"]), {"x": torch.randn(5, 5), "y": y}),
-        cause=(*SINGULAR, "bad-data-row"), operator=("aten.log",), module=("", "_orig_mod"), rows=(2,),
-        materials={"compiled": True},
-    )  # fmt: skip
+    return a_step(model, lambda batch: model(batch["x"], batch["y"]), {"x": torch.randn(5, 5), "y": y})
 
 
-@fault
-def root_inside_of_a_compiled_model() -> Planted:
+@fault(cause=SINGULAR, operator="aten.div", forward_operator="aten.sqrt", module=("_orig_mod.1", "1"), phase="backward",
+       rows=5, materials={"compiled": True})  # fmt: skip
+def root_inside_of_a_compiled_model() -> Step:
     inner = nn.Sequential(nn.Linear(5, 8, bias=False), Length())
     model = torch.compile(inner, backend="aot_eager")
 
@@ -119,14 +111,11 @@ def root_inside_of_a_compiled_model() -> Planted:
 
     x = torch.randn(6, 5)
     x[5] = 0
-    return Planted(
-        step=a_step(model, forward, {"x": x}), cause=SINGULAR, operator=("aten.div",), forward_operator=("aten.sqrt",),
-        module=("_orig_mod.1", "1"), phase="backward", rows=(5,), materials={"compiled": True},
-    )  # fmt: skip
+    return a_step(model, forward, {"x": x})
 
 
-@fault
-def compiler_that_is_wrong() -> Planted:
+@fault(cause=("upstream-bug", "environment"), operator=(), materials={"compiled": True}, fixed_by="eager")
+def compiler_that_is_wrong() -> Step:
     def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
         def run(*values: Any) -> Any:
             return [each / 0.0 if torch.is_floating_point(each) else each for each in graph(*values)]
@@ -134,17 +123,13 @@ def compiler_that_is_wrong() -> Planted:
         return run
 
     model = torch.compile(Regressor(), backend=backend)
-    return Planted(
-        step=a_step(
-            model, lambda batch: F.mse_loss(model(batch["x"]).squeeze(-1), batch["y"]),
-            {"x": torch.randn(6, 5), "y": torch.randn(6)},
-        ),
-        cause=("upstream-bug", "environment"), operator=(), materials={"compiled": True}, fixed_by=("eager",),
-    )  # fmt: skip
+    return a_step(model, squared_error(model), {"x": torch.randn(6, 5), "y": torch.randn(6)})
 
 
-@fault
-def adapter_that_overflows_in_fp16() -> Planted:
+@fault(cause="fp16-overflow", operator=(*MATMUL, "aten.mul"),
+       module=("base_model.model.bert.encoder.layer.0.attention.self.value.lora_B.default",
+               "base_model.model.bert.encoder.layer.0.attention.self.value"))  # fmt: skip
+def adapter_that_overflows_in_fp16() -> Step:
     from peft import LoraConfig, get_peft_model
 
     model = get_peft_model(bert(), LoraConfig(r=2, target_modules=["value"], lora_alpha=4, modules_to_save=[]))
@@ -152,16 +137,11 @@ def adapter_that_overflows_in_fp16() -> Planted:
     with torch.no_grad():
         adapter.weight.fill_(6e4)
     batch = {"input_ids": words(), "labels": torch.tensor([0, 1, 0, 1, 1, 0])}
-    return Planted(
-        step=a_step(model, lambda batch: model(**batch).loss, batch, autocast=HALF), cause=("fp16-overflow",),
-        operator=(*MATMUL, "aten.mul"),
-        module=("base_model.model.bert.encoder.layer.0.attention.self.value.lora_B.default",
-                "base_model.model.bert.encoder.layer.0.attention.self.value"),
-    )  # fmt: skip
+    return a_step(model, own_loss(model), batch, autocast=HALF)
 
 
-@fault
-def compiled_loss_of_a_plain_model() -> Planted:
+@fault(cause=(*SINGULAR, *ROW), operator="aten.log", rows=3, materials={"compiled": True})
+def compiled_loss_of_a_plain_model() -> Step:
     model = Regressor(outputs=3)
 
     @torch.compile(backend="eager")
@@ -171,9 +151,6 @@ def compiled_loss_of_a_plain_model() -> Planted:
 
     wanted = torch.full((5, 3), 1 / 3)
     wanted[3] = torch.tensor([0.0, 0.5, 0.5])
-    return Planted(
-        step=a_step(
-            model, lambda batch: loss(model(batch["x"]), batch["wanted"]), {"x": torch.randn(5, 5), "wanted": wanted}
-        ),
-        cause=(*SINGULAR, *ROW), operator=("aten.log",), rows=(3,), materials={"compiled": True},
-    )  # fmt: skip
+    return a_step(
+        model, lambda batch: loss(model(batch["x"]), batch["wanted"]), {"x": torch.randn(5, 5), "wanted": wanted}
+    )

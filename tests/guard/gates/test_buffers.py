@@ -8,9 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from stayfinite import Action, Policy
-from tiny_training import GATES, Training, changed, fingerprint
-
-both_gates = pytest.mark.parametrize("policy", GATES.values(), ids=GATES)
+from tiny_training import Training, both_gates, changed, fingerprint
 
 
 def with_batch_norm() -> nn.Sequential:
@@ -62,9 +60,7 @@ def bad_batch_step(training: Training) -> None:
 def test_a_nan_batch_does_not_stay_in_the_buffers(build, policy):
     torch.manual_seed(0)
     training = Training("AdamW-fused", model=build(), policy=policy)
-    training.good(3)
-    training.guard.flush()
-    before = training.state()
+    before = training.settled(3)
     bad_batch_step(training)
     training.guard.flush()
     assert training.guard.decisions[-1].refused
@@ -89,8 +85,7 @@ def test_a_nan_batch_at_the_very_first_step_does_not_stay_in_the_buffers(build, 
 def test_a_bounded_step_moves_running_statistics_unless_its_loss_shows_a_fault(policy, times, stays):
     torch.manual_seed(0)
     training = Training("AdamW-fused", model=_seeded(with_batch_norm), policy=policy, max_norm=None)
-    training.good(30)
-    training.guard.flush()
+    training.settled(30)
     before, weight = training.model[1].running_var.clone(), training.model[3].weight.detach().clone()
     x = torch.randn(32, 8)
     training.guard.step(times**2 * F.mse_loss(training.model(times * x), torch.ones(32, 4)))
@@ -164,9 +159,7 @@ def test_the_buffers_of_a_compiled_model_are_put_back(policy):
     training = Training(
         "AdamW-fused", model=torch.compile(_seeded(with_batch_norm), backend="aot_eager"), policy=policy
     )
-    training.good(2)
-    training.guard.flush()
-    before = training.state()
+    before = training.settled(2)
     bad_batch_step(training)
     training.guard.flush()
     assert changed(before, training.state()) == []

@@ -46,8 +46,7 @@ def test_vetoes_that_do_not_help_lead_to_a_cut(gate):
     assert training.guard.decisions[-1].action is Action.CUT
     assert any("learning rate cut (factor 0.1, steps 4)" in line for line in training.console.lines)
     before = [p.detach().clone() for p in training.model.parameters()]
-    training.good()
-    training.guard.flush()
+    training.settled(1)
     moved = max(float((p.detach() - q).abs().max()) for p, q in zip(training.model.parameters(), before, strict=True))
     rate = training.optimizer.param_groups[0]["lr"]
     assert 0 < moved < 0.3 * rate

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 from quick_ones import diagonal
@@ -24,11 +25,6 @@ OPTIMIZERS = {
 }
 
 
-class Quiet:
-    def print(self, line):
-        pass
-
-
 class Training:
     def __init__(self, optimizer="AdamW", *, fold, scaled=False, max_norm=0.05, dtype=torch.float32, **policy):
         torch.manual_seed(0)
@@ -37,8 +33,9 @@ class Training:
         self.optimizer = OPTIMIZERS[optimizer](self.model.parameters())
         self.scaler = torch.amp.GradScaler("cpu", init_scale=256.0) if scaled else None
         policy = Policy(**{"gate": "device", "snapshots": False} | policy)
+        console = Console(quiet=True)
         self.guard = Guard(
-            self.model, self.optimizer, scaler=self.scaler, max_norm=max_norm, policy=policy, console=Quiet()
+            self.model, self.optimizer, scaler=self.scaler, max_norm=max_norm, policy=policy, console=console
         )
         self.guard._setup.fold_clip = fold
         self.divided = []

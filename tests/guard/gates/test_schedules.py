@@ -8,9 +8,7 @@ from torch.optim import lr_scheduler
 
 from stayfinite import Guard, OptimizerError, Policy
 from stayfinite.guard.gates.schedule import Schedule
-from tiny_training import GATES, Lines, TinyNet, Training, changed
-
-both_gates = pytest.mark.parametrize("policy", GATES.values(), ids=GATES)
+from tiny_training import Lines, TinyNet, Training, both_gates, changed
 
 
 def one_cycle(optimizer):

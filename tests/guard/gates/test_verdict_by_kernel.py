@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 from stayfinite import Guard, Policy
@@ -14,11 +15,6 @@ if torch.cuda.is_available():
     pytest.skip("here the kernel is compiled; see test_on_cuda.py", allow_module_level=True)
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
-
-
-class Quiet:
-    def print(self, line):
-        pass
 
 
 def train(seed, *, clip):
@@ -34,7 +30,7 @@ def train(seed, *, clip):
         max_vetoes_in_a_row=50,
         spikes="refuse" if clip else "bound",
     )
-    guard = Guard(model, optimizer, policy=policy, max_norm=0.5 if clip else None, console=Quiet())
+    guard = Guard(model, optimizer, policy=policy, max_norm=0.5 if clip else None, console=Console(quiet=True))
     guard._setup.fold_clip = True
     for _ in range(60):
         loss = model(torch.randn(8, 6)).square().mean()

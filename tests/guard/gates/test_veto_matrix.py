@@ -56,9 +56,7 @@ def test_a_vetoed_step_changes_no_bit_of_the_training_state(optimizer, precision
 def test_a_finite_spike_under_a_policy_that_refuses_it_changes_no_bit_either(gated, precision):
     optimizer, policy = gated
     training = Training(optimizer, precision, policy=REFUSING["device" if policy is DEVICE else "host"])
-    training.good(4)
-    training.guard.flush()
-    before = training.state()
+    before = training.settled(4)
     training.bad("spike")
     training.guard.flush()
     assert training.guard.decisions[-1].code == "loss-spike"
@@ -76,8 +74,7 @@ def test_training_goes_on_as_if_the_bad_steps_had_never_been(gated, fault):
         for _ in range(2 if training is met else 0):
             training.bad(fault)
         training.number = 10
-        training.good(3)
-        training.guard.flush()
+        training.settled(3)
     assert changed(spared.state(), met.state()) == []
 
 
@@ -106,8 +103,7 @@ def test_a_fault_at_the_very_first_step_does_no_harm_on_the_device_gate(fused, f
     met.bad(fault)
     met.number = 0
     for training in (met, spared):
-        training.good(4)
-        training.guard.flush()
+        training.settled(4)
     assert changed(spared.state(), met.state()) == []
 
 
@@ -154,9 +150,7 @@ def test_a_finite_spike_does_not_make_the_scaler_back_off(policy):
 @pytest.mark.parametrize("policy", REFUSING.values(), ids=REFUSING)
 def test_a_spike_of_the_gradient_alone_is_refused_after_the_warm_up(policy):
     training = Training("AdamW-fused", policy=policy)
-    training.good(24)
-    training.guard.flush()
-    before = training.state()
+    before = training.settled(24)
     weight = training.model.up.weight
     hook = weight.register_hook(lambda grad: grad * 1000)
     training.good()

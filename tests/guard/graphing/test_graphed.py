@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
@@ -40,11 +41,6 @@ class Again:
         return [counted, *halves[1:]]
 
 
-class Quiet:
-    def print(self, line):
-        pass
-
-
 class Training:
     def __init__(self, *, tensor_rate=True, gate="device", forward=True, max_norm=0.5, momentum=False, **policy):
         torch.manual_seed(0)
@@ -60,11 +56,16 @@ class Training:
             max_norm=max_norm,
             policy=Policy(gate=gate, **policy),
             forward=self.loss if forward else None,
-            console=Quiet(),
+            console=Console(quiet=True),
         )
 
     def loss(self, batch):
         return F.mse_loss(self.model(batch["x"]), batch["y"])
+
+    def recorded(self):
+        """Its step as a graph, and the tape."""
+        tape = Again(self)
+        return GraphedStep(self.guard, tape, self.guard._whole_step), tape
 
     def everything(self):
         return copy.deepcopy(
@@ -95,8 +96,7 @@ def same(one, other):
 @pytest.mark.parametrize("spoilt", [(), (1,), (20, 21, 30)])
 def test_a_graphed_training_is_the_plain_one_to_the_last_bit(spoilt):
     plain, graphed = Training(), Training()
-    tape = Again(graphed)
-    step = GraphedStep(graphed.guard, tape, graphed.guard._whole_step)
+    step, tape = graphed.recorded()
     for batch in batches(spoilt=spoilt):
         plain.guard.step(plain.guard.forward(batch))
         step(batch)
@@ -109,7 +109,7 @@ def test_a_graphed_training_is_the_plain_one_to_the_last_bit(spoilt):
 @pytest.mark.parametrize(("times", "fault"), [(20.0, False), (1e5, True)])
 def test_a_bounded_step_in_a_graph_is_the_plain_one_to_the_last_bit(times, fault):
     plain, graphed = Training(max_norm=None), Training(max_norm=None)
-    step = GraphedStep(graphed.guard, Again(graphed), graphed.guard._whole_step)
+    step, _ = graphed.recorded()
     for number, batch in enumerate(batches()):
         given = {name: value * (times if number == 30 else 1.0) for name, value in batch.items()}
         plain.guard.step(plain.guard.forward(given))
@@ -121,7 +121,7 @@ def test_a_bounded_step_in_a_graph_is_the_plain_one_to_the_last_bit(times, fault
 
 def test_the_loss_that_is_returned_is_a_copy():
     training = Training()
-    step = GraphedStep(training.guard, Again(training), training.guard._whole_step)
+    step, _ = training.recorded()
     losses = [step(batch) for batch in batches(8)]
     assert len({loss.item() for loss in losses}) == 8
     assert not any(loss.requires_grad for loss in losses)
@@ -129,8 +129,7 @@ def test_the_loss_that_is_returned_is_a_copy():
 
 def test_a_batch_of_another_form_is_taken_without_the_graph_and_counts():
     training = Training()
-    tape = Again(training)
-    step = GraphedStep(training.guard, tape, training.guard._whole_step)
+    step, tape = training.recorded()
     for batch in [*batches(6), *batches(1, rows=5), *batches(2)]:
         step(batch)
     training.guard.flush()
@@ -140,8 +139,7 @@ def test_a_batch_of_another_form_is_taken_without_the_graph_and_counts():
 
 def test_after_a_rollback_the_step_is_recorded_anew_and_training_goes_on():
     training = Training(max_vetoes_in_a_row=3, prove_steps=2)
-    tape = Again(training)
-    step = GraphedStep(training.guard, tape, training.guard._whole_step)
+    step, tape = training.recorded()
     # Until the first rung is the cut, the next one the way back.
     for batch in [*batches(30), *batches(12, spoilt=range(12)), *batches(30)]:
         step(batch)
@@ -154,7 +152,7 @@ def test_after_a_rollback_the_step_is_recorded_anew_and_training_goes_on():
 
 def test_a_cut_of_the_rate_is_put_on_in_a_graph_and_taken_off_again():
     training = Training(cut_steps=4)
-    step = GraphedStep(training.guard, Again(training), training.guard._whole_step)
+    step, _ = training.recorded()
     for batch in batches(10):
         step(batch)
     seen = []
@@ -168,8 +166,7 @@ def test_a_cut_of_the_rate_is_put_on_in_a_graph_and_taken_off_again():
 
 def test_a_momentum_that_no_step_has_made_yet_is_not_recorded():
     plain, graphed = Training(momentum=True), Training(momentum=True)
-    tape = Again(graphed)
-    step = GraphedStep(graphed.guard, tape, graphed.guard._whole_step)
+    step, tape = graphed.recorded()
     given = batches(20, spoilt=range(WARM_UP + 2))
     for batch in given[: WARM_UP + 2]:
         step(batch)
@@ -185,8 +182,7 @@ def test_a_momentum_that_no_step_has_made_yet_is_not_recorded():
 def test_after_a_layer_was_thawed_the_step_is_recorded_anew_and_trains_it():
     training = Training()
     training.model[0].requires_grad_(False)
-    tape = Again(training)
-    step = GraphedStep(training.guard, tape, training.guard._whole_step)
+    step, tape = training.recorded()
     for batch in batches(WARM_UP + 3):
         step(batch)
     training.model[0].requires_grad_(True)
@@ -201,7 +197,7 @@ def test_after_a_layer_was_thawed_the_step_is_recorded_anew_and_trains_it():
 
 def test_settings_other_than_the_rate_that_move_are_refused_by_name():
     training = Training()
-    step = GraphedStep(training.guard, Again(training), training.guard._whole_step)
+    step, _ = training.recorded()
     *first, last = batches(WARM_UP + 1)
     for number, batch in enumerate(first):
         training.optimizer.param_groups[0]["weight_decay"] = 0.1 * number
@@ -212,8 +208,7 @@ def test_settings_other_than_the_rate_that_move_are_refused_by_name():
 
 def test_a_setting_that_was_changed_once_is_recorded_anew():
     training = Training()
-    tape = Again(training)
-    step = GraphedStep(training.guard, tape, training.guard._whole_step)
+    step, tape = training.recorded()
     for batch in batches(WARM_UP + 3):
         step(batch)
     training.optimizer.param_groups[0]["weight_decay"] = 0.5
@@ -222,17 +217,13 @@ def test_a_setting_that_was_changed_once_is_recorded_anew():
     assert tape.recorded == 2
 
 
-def refuse(training):
-    GraphedStep(training.guard, Again(training), training.guard._whole_step)
-
-
 def test_what_cannot_be_graphed_is_refused_with_a_way_out():
     with pytest.raises(OptimizerError, match="torch.tensor"):
-        refuse(Training(tensor_rate=False))
+        Training(tensor_rate=False).recorded()
     with pytest.raises(OptimizerError, match="fused"):
-        refuse(Training(gate="host"))
+        Training(gate="host").recorded()
     with pytest.raises(UsageError, match="forward"):
-        refuse(Training(forward=False))
+        Training(forward=False).recorded()
     with pytest.raises(UsageError, match="CUDA"):
         Training().guard.graphed()
 
@@ -262,7 +253,7 @@ def test_a_static_batch_takes_in_the_numbers_of_any_batch_of_its_form():
 
 def test_a_batch_that_cannot_be_copied_into_place_is_refused_before_anything_is_done():
     training = Training()
-    step = GraphedStep(training.guard, Again(training), training.guard._whole_step)
+    step, _ = training.recorded()
     with pytest.raises(UsageError, match="Training"):
         step({**batches(1)[0], "more": training})
     assert not training.guard.decisions

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
@@ -24,13 +25,6 @@ pytestmark = MARKS
 
 CUDA = torch.device("cuda", 0)
 Batch = dict[str, Tensor]
-
-
-class Quiet:
-    """A console for tests that know what they will hear."""
-
-    def print(self, line: object) -> None:
-        pass
 
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -57,8 +51,8 @@ class Training:
         self.scheduler = LambdaLR(self.optimizer, lambda step: 1 / (1 + step / 50))
         self.scaler = torch.amp.GradScaler("cuda", init_scale=256.0) if half else None
         self.guard = Guard(
-            self.model, self.optimizer, self.scheduler, self.scaler, max_norm=0.5, forward=self.loss, console=Quiet(),
-            **settings,
+            self.model, self.optimizer, self.scheduler, self.scaler, max_norm=0.5, forward=self.loss,
+            console=Console(quiet=True), **settings,
         )  # fmt: skip
 
     def loss(self, batch: Batch) -> Tensor:

@@ -32,8 +32,7 @@ QUIET = Policy(prove_steps=2, autopsy_seconds=0)
 
 def test_a_refused_step_becomes_an_incident_with_a_verdict(tmp_path):
     training = GuardedTraining(tmp_path)
-    training.steps(6)
-    training.steps(1, NAN)
+    training.until_nan(6)
     training.steps(2)
     training.guard.close()
     assert incidents(tmp_path) == ["0001"]
@@ -55,8 +54,7 @@ def test_a_refused_step_becomes_an_incident_with_a_verdict(tmp_path):
 
 def test_an_incident_tells_the_whole_story(tmp_path):
     training = GuardedTraining(tmp_path, policy=QUIET)
-    training.steps(60)
-    training.steps(1, NAN)
+    training.until_nan(60)
     training.guard.close()
     record = read_incident(tmp_path / "incidents/0001").record
     assert record["version"] == 1
@@ -169,8 +167,7 @@ def test_the_first_of_each_kind_is_captured_and_the_second_is_not(tmp_path):
 
 
 def three_kinds(training):
-    training.steps(20)
-    training.steps(1, NAN)
+    training.until_nan(20)
     training.steps(2)
     batch = training.batch()
     training.guard.step(training.guard.forward(batch) * 1e6)
@@ -194,8 +191,7 @@ def test_there_are_at_most_as_many_incidents_as_the_policy_says(tmp_path):
 def test_incidents_of_earlier_launches_count(tmp_path):
     for launch in (1, 2, 3):
         training = GuardedTraining(tmp_path, policy=Policy(autopsy_seconds=0, max_incidents=2))
-        training.steps(3)
-        training.steps(1, NAN)
+        training.until_nan(3)
         training.guard.close()
         assert len(incidents(tmp_path)) == min(launch, 2)
     (kept,) = events(tmp_path, "incident-not-kept")
@@ -204,8 +200,7 @@ def test_incidents_of_earlier_launches_count(tmp_path):
 
 def test_none_at_all_is_a_policy_too(tmp_path):
     training = GuardedTraining(tmp_path, policy=Policy(max_incidents=0))
-    training.steps(3)
-    training.steps(1, NAN)
+    training.until_nan(3)
     training.guard.close()
     assert training.calls == 4
     assert not (tmp_path / "incidents").exists()
@@ -303,8 +298,7 @@ def test_where_no_batch_is_bad_by_itself_nothing_is_claimed(tmp_path):
 
 def test_a_forward_pass_that_empties_its_batch_can_be_run_again(tmp_path):
     training = GuardedTraining(tmp_path, forward=lambda batch: training.loss({"y": batch.pop("y"), **batch}))
-    training.steps(4)
-    training.steps(1, NAN)
+    training.until_nan(4)
     training.guard.close()
     assert events(tmp_path, "autopsy")[0]["cause"] == "bad-data-row"
     assert sorted(read_incident(tmp_path / "incidents/0001").batch()) == ["x", "y"]
@@ -410,8 +404,7 @@ def test_a_diverged_training_says_what_the_autopsy_of_its_first_bad_step_found(t
 
 def test_without_a_run_directory_the_step_is_explained_all_the_same():
     training = GuardedTraining()
-    training.steps(4)
-    training.steps(1, NAN)
+    training.until_nan(4)
     assert any("explained: bad-data-row" in line for line in training.console.lines)
 
 
@@ -466,8 +459,7 @@ def test_nothing_is_pickled(tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "load", forbidden)
     monkeypatch.setattr(torch, "save", forbidden)
     training = GuardedTraining(tmp_path)
-    training.steps(4)
-    training.steps(1, NAN)
+    training.until_nan(4)
     training.guard.close()
     incident = read_incident(tmp_path / "incidents/0001")
     assert incident.batch()
@@ -497,8 +489,7 @@ def test_a_full_disk_costs_the_incident_and_nothing_else(tmp_path):
 def test_a_directory_that_cannot_be_written_costs_the_incident_and_nothing_else(tmp_path):
     replace_by_file(tmp_path / "incidents")
     training = GuardedTraining(tmp_path)
-    training.steps(4)
-    training.steps(1, NAN)
+    training.until_nan(4)
     training.steps(2)
     training.guard.close()
     assert len(events(tmp_path, "incident-failed")) == 1
@@ -531,8 +522,7 @@ def test_a_capture_that_fails_is_an_event_and_no_more(tmp_path, monkeypatch):
 
     monkeypatch.setattr(incidents_module, "draft_of", broken)
     training = GuardedTraining(tmp_path, policy=QUIET)
-    training.steps(4)
-    training.steps(1, NAN)
+    training.until_nan(4)
     training.steps(2)
     training.guard.close()
     (failed,) = events(tmp_path, "incident-failed")
@@ -568,8 +558,7 @@ def test_an_autopsy_that_takes_long_says_what_training_is_waiting_for(tmp_path, 
         return training.loss(batch)
 
     training = GuardedTraining(tmp_path, forward=slow)
-    training.steps(3)
-    training.steps(1, NAN)
+    training.until_nan(3)
     training.guard.close()
     assert training.console.lines[0] == "stayfinite: explaining step 4, up to 600 s"
 

@@ -162,15 +162,13 @@ def test_only_the_last_good_ones_are_kept(tmp_path):
 
 def test_snapshots_are_proved_even_where_checkpoints_come_faster(tmp_path):
     training = Training(run_dir=tmp_path, policy=Policy(checkpoint_steps=2, prove_steps=5))
-    training.good(30)
-    training.guard.flush()
+    training.settled(30)
     assert training.guard._recovery.options().rollback_to >= 15
 
 
 def test_however_often_it_is_saved_there_are_two_copies_of_the_state(tmp_path):
     training = Training(run_dir=tmp_path, policy=Policy(checkpoint_steps=1))
-    training.good(30)
-    training.guard.flush()
+    training.settled(30)
     ring = training.guard._recovery.ring
     assert ring.nbytes == 2 * ring.known_good().state.memory.nbytes
     assert training.guard._saving._memory.nbytes == 0

@@ -25,8 +25,7 @@ def actions(training):
 @both_gates
 def test_a_rollback_puts_back_everything_as_it_was_at_the_snapshot(gate, tmp_path):
     training = Training("AdamW-fused", policy=Policy(gate=gate, **QUICK), run_dir=tmp_path)
-    training.good()
-    training.guard.flush()
+    training.settled(1)
     then = training.state()
     training.good(6)
     training.bad_ones(["nan-loss"] * 3)

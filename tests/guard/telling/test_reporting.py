@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from guarded_training import NAN, GuardedTraining
+from guarded_training import GuardedTraining
 from run_files import events_of, eventually, lines_of
 from stayfinite import Policy
 from stayfinite.autopsy.incidents import archive
@@ -100,8 +100,7 @@ def test_the_worlds_are_on_the_page_however_long_the_incident_takes_to_be_writte
 
     monkeypatch.setattr(archive, "write_autopsy", write_late)
     training = GuardedTraining(tmp_path)
-    training.steps(5)
-    training.steps(1, NAN)
+    training.until_nan(5)
     page = tmp_path / "report.html"
     eventually(page.exists)
     assert worlds_on(page) == []

@@ -15,9 +15,7 @@ from torch import nn
 from stayfinite import Guard, Policy
 from stayfinite.report.terminal import Totals
 from stayfinite.report.terminal import summary as summed_up
-from tiny_training import GATES, TinyNet, Training, batch
-
-both_gates = pytest.mark.parametrize("policy", GATES.values(), ids=GATES)
+from tiny_training import TinyNet, Training, batch, both_gates
 
 
 @both_gates

@@ -16,6 +16,7 @@ os.environ.setdefault("DS_ACCELERATOR", "cpu")
 import deepspeed
 import torch
 from deepspeed.accelerator import get_accelerator
+from rich.console import Console
 from torch import Tensor, nn
 
 from stayfinite.core.policy import Policy
@@ -30,11 +31,6 @@ TOO_MANY = (20, 21, 22)
 
 # DeepSpeed asks oneDNN, which has fp16 on few CPUs; torch itself has it on all.
 get_accelerator().is_fp16_supported = lambda: True
-
-
-class Silent:
-    def print(self, line: Any) -> None:
-        pass
 
 
 class SpoiltBackward(torch.autograd.Function):
@@ -161,7 +157,7 @@ def main(place: str, kind: str, act: str) -> None:
         policy = Policy(spikes="refuse" if "refuse" in act else "bound", desync_steps=5)
         if act == "rollback":
             policy = Policy(max_vetoes_in_a_row=2, max_cuts=0, prove_steps=3)
-        guard = deepspeed_guard(engine, policy=policy, run_dir=folder / "run", console=Silent())
+        guard = deepspeed_guard(engine, policy=policy, run_dir=folder / "run", console=Console(quiet=True))
     if act == "resume":
         engine.load_checkpoint(folder / "saved")
     states: list[dict[str, Any]] = []

@@ -14,8 +14,9 @@ import deepspeed
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DeepSpeedPlugin
+from rich.console import Console
 
-from integrations.deepspeed.engine_job import Net, Silent, batch
+from integrations.deepspeed.engine_job import Net, batch
 from integrations.transformers.rank_job import BadOnTheLastRank
 from stayfinite.core.policy import Policy
 from stayfinite.integrations.accelerate import accelerate_guard
@@ -54,7 +55,7 @@ def _accelerate(folder: Path, rank: int, stage: int, how: list[str]) -> dict[str
     scheduler: Any = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.9)
     model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
     if "plain" not in how:
-        accelerate_guard(accelerator, model, optimizer, scheduler, console=Silent())
+        accelerate_guard(accelerator, model, optimizer, scheduler, console=Console(quiet=True))
     skipped, losses = [], []
     for step in range(1, 13):
         factor = math.nan if step == BAD and rank == 1 and "good" not in how else 1.0

@@ -13,9 +13,10 @@ os.environ.setdefault("DS_ACCELERATOR", "cpu")
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.strategies import DeepSpeedStrategy
+from rich.console import Console
 from torch import Tensor
 
-from integrations.deepspeed.engine_job import Net, Silent, batch
+from integrations.deepspeed.engine_job import Net, batch
 from integrations.deepspeed.frameworks_job import BAD, config
 from stayfinite.integrations.lightning import StayFinite
 
@@ -70,7 +71,7 @@ def _said(how: list[str]) -> dict[str, Any]:
 
 
 def train(folder: Path, how: list[str]) -> dict[str, Any]:
-    callback = StayFinite(run_dir=folder / "stayfinite", console=Silent())
+    callback = StayFinite(run_dir=folder / "stayfinite", console=Console(quiet=True))
     module = Module(0 if "good" in how else BAD)
     trainer = pl.Trainer(
         accelerator="cpu", devices=2, strategy=OnTheCpu(config=_said(how)), max_epochs=1, logger=False,

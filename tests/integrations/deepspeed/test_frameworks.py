@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stage import play
+from stage import play_ranks
 from tiny_trainers import events
 
 pytest.importorskip("deepspeed", reason="make engines")
@@ -25,12 +24,7 @@ ACTS = ("accelerate-0", "accelerate-2", "accelerate-2-plain-good", "accelerate-2
 @pytest.fixture(scope="module")
 def played(tmp_path_factory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
     folder = tmp_path_factory.mktemp("frameworks")
-    for act in ACTS:
-        (folder / act).mkdir()
-    job = "integrations.deepspeed.frameworks_job"
-    for each in play(job, {act: (folder / act, act) for act in ACTS}, folder / "stage", ranks=2, timeout=1700).values():
-        each.check()
-    return folder, {act: [json.loads((folder / act / f"rank{n}.json").read_text()) for n in range(2)] for act in ACTS}
+    return folder, play_ranks("integrations.deepspeed.frameworks_job", folder, ACTS, timeout=1700)
 
 
 @pytest.mark.parametrize("act", ["accelerate-0", "accelerate-2"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from stage import play
+from stage import play_ranks
 from stayfinite.errors import UsageError
 from stayfinite.integrations.lightning import fabric_guard
 from tiny_trainers import events
@@ -27,12 +26,7 @@ ACTS = ("2", "3", "2-accumulated", "2-good", "2-plain-good")
 @pytest.fixture(scope="module")
 def played(tmp_path_factory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
     folder = tmp_path_factory.mktemp("lightning")
-    for act in ACTS:
-        (folder / act).mkdir()
-    job = "integrations.deepspeed.lightning_job"
-    for each in play(job, {act: (folder / act, act) for act in ACTS}, folder / "stage", ranks=2, timeout=1700).values():
-        each.check()
-    return folder, {act: [json.loads((folder / act / f"rank{n}.json").read_text()) for n in range(2)] for act in ACTS}
+    return folder, play_ranks("integrations.deepspeed.lightning_job", folder, ACTS, timeout=1700)
 
 
 @pytest.mark.parametrize("act", ["2", "3", "2-accumulated"])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stage import play
+from stage import play_ranks
 from tiny_trainers import events
 from tiny_trl import signals_of
 
@@ -23,12 +22,7 @@ ACTS = ("2-plain", "2-good", "2-itself", "2-runaway", "3-good", "3-itself")
 @pytest.fixture(scope="module")
 def played(tmp_path_factory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
     folder = tmp_path_factory.mktemp("trl")
-    for act in ACTS:
-        (folder / act).mkdir()
-    job = "integrations.deepspeed.trl_job"
-    for each in play(job, {act: (folder / act, act) for act in ACTS}, folder / "stage", ranks=2, timeout=1700).values():
-        each.check()
-    return folder, {act: [json.loads((folder / act / f"rank{n}.json").read_text()) for n in range(2)] for act in ACTS}
+    return folder, play_ranks("integrations.deepspeed.trl_job", folder, ACTS, timeout=1700)
 
 
 def test_a_healthy_run_that_may_be_steered_has_the_bits_of_a_plain_one(played):

@@ -24,6 +24,14 @@ def same(one: pl.LightningModule, other: pl.LightningModule) -> bool:
     return all(torch.equal(a, b) for a, b in pairs)
 
 
+def learns_the_same(folder, kind: type[pl.LightningModule], **settings) -> bool:
+    """Whether a module ends with the same bits with and without the guard."""
+    alone, ours = build(kind), build(kind)
+    fit(folder, [], alone, **settings)
+    fit(folder, [guarded(folder)], ours, **settings)
+    return same(alone, ours)
+
+
 WAYS = {
     "accumulated": {"accumulate_grad_batches": 3},
     "clipped by norm": {"gradient_clip_val": 0.5},
@@ -36,9 +44,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", quick_ones(WAYS, "accumulated", "clipped by norm", "bf16-mixed"))
 def test_every_way_is_bit_identical_without_a_fault_and_refuses_a_bad_step(tmp_path, way):
-    alone, _ = fit(tmp_path, [], **WAYS[way])
-    ours, _ = fit(tmp_path, [guarded(tmp_path / "good")], **WAYS[way])
-    assert same(alone, ours)
+    assert learns_the_same(tmp_path / "good", Regression, **WAYS[way])
     assert not events(tmp_path / "good", "veto")
     witness, module = Witness(), build(Regression, "nan-batch")
     fit(tmp_path, [guarded(tmp_path / "bad"), witness], module, **WAYS[way])
@@ -106,18 +112,13 @@ class TwoSchedules(Regression):
 
 
 def test_several_schedules_are_fine(tmp_path):
-    alone, ours = build(TwoSchedules), build(TwoSchedules)
-    fit(tmp_path, [], alone)
-    fit(tmp_path, [guarded(tmp_path)], ours)
-    assert same(alone, ours)
+    assert learns_the_same(tmp_path, TwoSchedules)
 
 
 class ByHand(Regression):
     """One optimizer, driven by hand, with a schedule that is moved by hand too."""
 
-    def __init__(self, *args, **settings):
-        super().__init__(*args, **settings)
-        self.automatic_optimization = False
+    by_hand = True
 
     def training_step(self, batch, batch_idx):
         optimizer, scheduler = self.optimizers(), self.lr_schedulers()
@@ -133,10 +134,7 @@ class ByHand(Regression):
 
 @pytest.mark.parametrize("fault", quick_ones(["nan-batch", "nan-gradient", "inf-loss"], "nan-gradient"))
 def test_a_training_by_hand_is_guarded_too(tmp_path, fault):
-    alone, ours = build(ByHand), build(ByHand)
-    fit(tmp_path, [], alone)
-    fit(tmp_path, [guarded(tmp_path / "good")], ours)
-    assert same(alone, ours)
+    assert learns_the_same(tmp_path / "good", ByHand)
     witness, module = Witness(), build(ByHand, fault)
     _, trainer = fit(tmp_path, [guarded(tmp_path / "bad"), witness], module)
     assert witness.untouched == [7]
@@ -208,10 +206,7 @@ class Nothing(Regression):
 
 @pytest.mark.filterwarnings("ignore:.training_step. returned .None.")
 def test_a_training_step_may_return_nothing(tmp_path):
-    alone, ours = build(Nothing), build(Nothing)
-    fit(tmp_path, [], alone)
-    fit(tmp_path, [guarded(tmp_path)], ours)
-    assert same(alone, ours)
+    assert learns_the_same(tmp_path, Nothing)
     assert len((tmp_path / "run" / "steps.jsonl").read_text().splitlines()) == 32
 
 
@@ -220,18 +215,13 @@ def test_an_optimizer_that_holds_a_part_of_the_model_is_fine(tmp_path):
         def configure_optimizers(self):
             return torch.optim.SGD(self.net.down.parameters(), lr=0.05)
 
-    alone, ours = build(Half), build(Half)
-    fit(tmp_path, [], alone)
-    fit(tmp_path, [guarded(tmp_path)], ours)
-    assert same(alone, ours)
+    assert learns_the_same(tmp_path, Half)
 
 
 class PastLightning(Regression):
     """Runs backward without telling Lightning, which its documentation forbids."""
 
-    def __init__(self, *args, **settings):
-        super().__init__(*args, **settings)
-        self.automatic_optimization = False
+    by_hand = True
 
     def training_step(self, batch, batch_idx):
         optimizer = self.optimizers()
@@ -241,19 +231,14 @@ class PastLightning(Regression):
 
 
 def test_a_backward_pass_past_lightning_is_not_guarded_and_says_so(tmp_path):
-    alone, ours = build(PastLightning), build(PastLightning)
-    fit(tmp_path, [], alone)
     with pytest.warns(NotGuarded, match="manual_backward"):
-        fit(tmp_path, [guarded(tmp_path)], ours)
-    assert same(alone, ours)
+        assert learns_the_same(tmp_path, PastLightning)
 
 
 class StepsBeforehand(Regression):
     """Takes a step in the middle of what an autopsy would run again."""
 
-    def __init__(self, *args, **settings):
-        super().__init__(*args, **settings)
-        self.automatic_optimization = False
+    by_hand = True
 
     def training_step(self, batch, batch_idx):
         optimizer = self.optimizers()
@@ -288,11 +273,8 @@ def test_lbfgs_cannot_be_guarded_and_trains_on_with_a_warning(tmp_path):
         def configure_optimizers(self):
             return torch.optim.LBFGS(self.parameters(), max_iter=2)
 
-    alone, ours = build(Newton), build(Newton)
-    fit(tmp_path, [], alone)
     with pytest.warns(NotGuarded, match="closure"):
-        fit(tmp_path, [guarded(tmp_path)], ours)
-    assert same(alone, ours)
+        assert learns_the_same(tmp_path, Newton)
 
 
 class TwoGroups(Regression):
@@ -313,7 +295,4 @@ class HalvesGradients(Regression):
 
 @pytest.mark.parametrize("kind", [TwoGroups, HalvesGradients])
 def test_clipping_is_lightnings_own_to_the_last_bit(tmp_path, kind):
-    alone, ours = build(kind), build(kind)
-    fit(tmp_path, [], alone, gradient_clip_val=0.3)
-    fit(tmp_path, [guarded(tmp_path)], ours, gradient_clip_val=0.3)
-    assert same(alone, ours)
+    assert learns_the_same(tmp_path, kind, gradient_clip_val=0.3)

@@ -42,8 +42,7 @@ class Book:
 def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     training = GuardedTraining(folder)
-    training.steps(6)
-    training.steps(1, NAN)
+    training.until_nan(6)
     training.steps(3)
     training.guard.close()
     return folder

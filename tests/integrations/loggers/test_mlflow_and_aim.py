@@ -24,8 +24,7 @@ needs_aim = pytest.mark.skipif(find_spec("aim") is None, reason="aim is not inst
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("loggers") / "first"
     training = GuardedTraining(folder)
-    training.steps(6)
-    training.steps(1, NAN)
+    training.until_nan(6)
     training.steps(3)
     training.guard.close()
     return folder

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from rich.console import Console
 from torch import Tensor
 
 with warnings.catch_warnings():
@@ -39,11 +40,6 @@ from stayfinite.recipes.running.processes import leave_the_others
 STEPS, BAD, SPIKE, BAD_GRADIENT = 36, 20, 26, 30
 SAVED, KILLED = 15, 18
 TENSOR_PARALLEL = ("tp", "tp-sharded")
-
-
-class Silent:
-    def print(self, line: Any) -> None:
-        pass
 
 
 class Training:
@@ -189,8 +185,9 @@ def same(one: list[Tensor], other: list[Tensor]) -> bool:
 
 def guarded(training: Training, folder: Path, policy: Policy) -> dict[str, Any]:
     place = folder / "run"
+    console = Console(quiet=True)
     guard = megatron_guard(
-        training.model, training.optimizer, training.scheduler, policy=policy, run_dir=place, console=Silent()
+        training.model, training.optimizer, training.scheduler, policy=policy, run_dir=place, console=console
     )
     unmoved = []
     while training.number < STEPS:
@@ -245,7 +242,7 @@ def plain_guard(training: Training) -> dict[str, Any]:
     """What somebody is told who takes the guard of a plain loop."""
     raw = training.optimizer.chained_optimizers[0].optimizer
     try:
-        Guard(training.model, raw, console=Silent())
+        Guard(training.model, raw, console=Console(quiet=True))
     except StayfiniteError as error:
         return {"error": str(error)}
     return {}

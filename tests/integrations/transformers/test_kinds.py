@@ -9,7 +9,19 @@ from transformers import LlamaForCausalLM, Trainer
 
 from stayfinite.core.policy import Policy
 from stayfinite.integrations.transformers import NotGuarded, StayFinite
-from tiny_trainers import Faulty, Tokens, arguments, events, finite, same, tiny_llama, tiny_t5, tiny_trainer, weights
+from tiny_trainers import (
+    Faulty,
+    Tokens,
+    arguments,
+    events,
+    finite,
+    same,
+    tiny_llama,
+    tiny_t5,
+    tiny_trainer,
+    trained,
+    weights,
+)
 
 SEQUENTIAL = {"train_sampling_strategy": "sequential"}
 
@@ -31,15 +43,12 @@ class TwoLayers(torch.nn.Module):
 @pytest.mark.parametrize("build", [TwoLayers, pytest.param(tiny_t5, marks=pytest.mark.timeout(1800))])
 def test_a_compiled_model_is_guarded_and_explained(tmp_path, build):
     settings = {"torch_compile": True, "torch_compile_backend": "aot_eager", "max_steps": 10}
-    plain = tiny_trainer(tmp_path / "plain", model=build(), **settings)
-    plain.train()
+    plain = trained(tmp_path / "plain", model=build(), **settings)
     torch._dynamo.reset()
-    guarded = tiny_trainer(tmp_path / "guarded", StayFinite(), model=build(), **settings)
-    guarded.train()
+    guarded = trained(tmp_path / "guarded", StayFinite(), model=build(), **settings)
     assert same(weights(plain), weights(guarded))
     torch._dynamo.reset()
-    spoilt = tiny_trainer(tmp_path / "spoilt", StayFinite(), model=build(), bad=(51,), **settings, **SEQUENTIAL)
-    spoilt.train()
+    spoilt = trained(tmp_path / "spoilt", StayFinite(), model=build(), bad=(51,), **settings, **SEQUENTIAL)
     assert finite(spoilt)
     found = json.loads((tmp_path / "spoilt" / "stayfinite" / "incidents" / "0001" / "autopsy.json").read_text())
     assert found["cause"] == "bad-data-row"
@@ -52,13 +61,10 @@ def adapted():
 
 
 def test_an_adapter_is_guarded(tmp_path):
-    plain = tiny_trainer(tmp_path / "plain", model=adapted(), max_steps=10)
-    plain.train()
-    guarded = tiny_trainer(tmp_path / "guarded", StayFinite(), model=adapted(), max_steps=10)
-    guarded.train()
+    plain = trained(tmp_path / "plain", model=adapted(), max_steps=10)
+    guarded = trained(tmp_path / "guarded", StayFinite(), model=adapted(), max_steps=10)
     assert same(weights(plain), weights(guarded))
-    spoilt = tiny_trainer(tmp_path / "spoilt", StayFinite(), model=adapted(), bad=(51,), max_steps=10, **SEQUENTIAL)
-    spoilt.train()
+    spoilt = trained(tmp_path / "spoilt", StayFinite(), model=adapted(), bad=(51,), max_steps=10, **SEQUENTIAL)
     assert finite(spoilt)
     assert [event["step"] for event in events(tmp_path / "spoilt", "veto")] == [7]
     # The next training goes on from its checkpoint format, adapters alone.
@@ -102,8 +108,7 @@ def test_a_base_in_8_bit_is_guarded(tmp_path, optim):
 def test_tensorboard_shows_what_was_refused(tmp_path, monkeypatch):
     pytest.importorskip("tensorboard")
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "board"))
-    trainer = tiny_trainer(tmp_path / "out", StayFinite(), bad=(51,), report_to=["tensorboard"], **SEQUENTIAL)
-    trainer.train()
+    trained(tmp_path / "out", StayFinite(), bad=(51,), report_to=["tensorboard"], **SEQUENTIAL)
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     (folder,) = {path.parent for path in (tmp_path).rglob("events.out.*")}
@@ -114,8 +119,7 @@ def test_tensorboard_shows_what_was_refused(tmp_path, monkeypatch):
 
 
 def test_the_progress_bar_stays_whole_and_the_lines_stand_beside_it(tmp_path, capfd):
-    trainer = tiny_trainer(tmp_path, StayFinite(), bad=(51,), disable_tqdm=False, **SEQUENTIAL)
-    trainer.train()
+    trained(tmp_path, StayFinite(), bad=(51,), disable_tqdm=False, **SEQUENTIAL)
     said = capfd.readouterr()
     assert "stayfinite: step 7 refused, loss-not-finite" in said.err
     assert "stayfinite/vetoes" in said.out + said.err
@@ -213,8 +217,7 @@ def test_the_ladder_leaves_bf16_where_nothing_else_helps(tmp_path):
             return found * math.nan if bad else found
 
     policy = Policy(max_vetoes_in_a_row=1, patience=1, max_cuts=0, snapshots=False, autopsy_seconds=0)
-    trainer = tiny_trainer(tmp_path / "out", StayFinite(policy), kind=Overflowing, bf16=True)
-    trainer.train()
+    trainer = trained(tmp_path / "out", StayFinite(policy), kind=Overflowing, bf16=True)
     (change,) = events(tmp_path / "out", "escalate")
     assert (change["from_precision"], change["to_precision"]) == ("bf16", "fp32")
     assert finite(trainer)
@@ -228,8 +231,7 @@ def test_a_training_step_with_the_old_signature_is_guarded_and_explained(tmp_pat
             assert len(rest) <= 1
             return super().training_step(model, inputs, *rest)
 
-    trainer = tiny_trainer(tmp_path, StayFinite(), kind=Older, bad=(51,), **SEQUENTIAL)
-    trainer.train()
+    trained(tmp_path, StayFinite(), kind=Older, bad=(51,), **SEQUENTIAL)
     found = json.loads((tmp_path / "stayfinite" / "incidents" / "0001" / "autopsy.json").read_text())
     assert found["cause"] == "bad-data-row"
 
@@ -245,8 +247,7 @@ def test_inputs_that_are_prepared_in_ways_of_their_own_are_not_prepared_again(tm
             inputs = super()._prepare_inputs(inputs)
             return inputs | {"inputs_embeds": inputs["inputs_embeds"] * (math.nan if self.prepared == 7 else 1.0)}
 
-    trainer = tiny_trainer(tmp_path, StayFinite(), kind=Generating, max_steps=10)
-    trainer.train()
+    trainer = trained(tmp_path, StayFinite(), kind=Generating, max_steps=10)
     assert Generating.prepared == 10
     assert finite(trainer)
     found = json.loads((tmp_path / "stayfinite" / "incidents" / "0001" / "autopsy.json").read_text())
@@ -269,6 +270,5 @@ def test_a_loop_of_ones_own_that_steps_past_training_step_is_left_alone_and_that
     trainer = tiny_trainer(tmp_path / "out", StayFinite(), kind=OwnLoop)
     with pytest.warns(NotGuarded, match="steps without training_step"):
         trainer.train()
-    plain = tiny_trainer(tmp_path / "plain", kind=OwnLoop)
-    plain.train()
+    plain = trained(tmp_path / "plain", kind=OwnLoop)
     assert same(weights(plain), weights(trainer))

@@ -14,7 +14,7 @@ from quick_ones import quick_ones
 from stayfinite.core.policy import Policy
 from stayfinite.errors import TrainingDiverged, UsageError
 from stayfinite.integrations.transformers import NotGuarded, StayFinite
-from tiny_trainers import Sentences, events, finite, lines, same, tiny_t5, tiny_trainer, weights
+from tiny_trainers import Sentences, events, finite, lines, same, tiny_t5, tiny_trainer, trained, weights
 
 SEQUENTIAL = {"train_sampling_strategy": "sequential"}
 
@@ -36,8 +36,7 @@ class Break(TrainerCallback):
 @pytest.mark.parametrize("accumulate", quick_ones([1, 2], 2))
 def test_a_resumed_training_ends_with_the_weights_of_one_that_was_never_interrupted(tmp_path, accumulate):
     settings = {"bad": (51, 100), "save_strategy": "steps", "save_steps": 10, "gradient_accumulation_steps": accumulate}
-    whole = tiny_trainer(tmp_path / "whole", StayFinite(), **settings)
-    whole.train()
+    whole = trained(tmp_path / "whole", StayFinite(), **settings)
     broken = tiny_trainer(tmp_path / "broken", StayFinite(), Break("on_step_end", 13, RuntimeError("out")), **settings)
     with pytest.raises(RuntimeError, match="out"):
         broken.train()
@@ -52,8 +51,7 @@ def test_a_resumed_training_ends_with_the_weights_of_one_that_was_never_interrup
 
 def test_a_checkpoint_carries_what_the_guard_remembers(tmp_path):
     settings = {"bad": (51,), "save_strategy": "steps", "save_steps": 10} | SEQUENTIAL
-    trainer = tiny_trainer(tmp_path, StayFinite(explain=False), **settings)
-    trainer.train()
+    trainer = trained(tmp_path, StayFinite(explain=False), **settings)
     state = json.loads((tmp_path / "checkpoint-10" / "trainer_state.json").read_text())
     memory = state["stateful_callbacks"]["StayFinite"]["attributes"]["guard_state"]
     assert memory["step"] == 10
@@ -67,8 +65,7 @@ def test_a_checkpoint_carries_what_the_guard_remembers(tmp_path):
 
 def test_a_checkpoint_from_before_the_line_was_added_is_resumed(tmp_path):
     settings = {"save_strategy": "steps", "save_steps": 10}
-    plain = tiny_trainer(tmp_path, **settings)
-    plain.train()
+    plain = trained(tmp_path, **settings)
     resumed = tiny_trainer(tmp_path, StayFinite(), **settings)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-10"))
     assert same(weights(plain), weights(resumed))
@@ -91,12 +88,10 @@ def test_the_trainers_own_way_of_restoring_callbacks_keeps_the_policy(tmp_path):
 
 @pytest.mark.slow
 def test_training_twice_with_one_callback_gives_two_runs_and_the_weights_of_plain_training(tmp_path):
-    plain = tiny_trainer(tmp_path / "plain")
-    plain.train()
+    plain = trained(tmp_path / "plain")
     plain.train()
     callback = StayFinite()
-    guarded = tiny_trainer(tmp_path / "guarded", callback)
-    guarded.train()
+    guarded = trained(tmp_path / "guarded", callback)
     guarded.train()
     assert same(weights(plain), weights(guarded))
     assert callback.run_dir == tmp_path / "guarded" / "stayfinite-2"
@@ -107,8 +102,7 @@ def test_training_twice_with_one_callback_gives_two_runs_and_the_weights_of_plai
 def test_one_callback_serves_one_trainer_after_the_other(tmp_path):
     callback = StayFinite(explain=False)
     for name in ("one", "other"):
-        trainer = tiny_trainer(tmp_path / name, callback, bad=(51,), **SEQUENTIAL)
-        trainer.train()
+        trainer = trained(tmp_path / name, callback, bad=(51,), **SEQUENTIAL)
         assert finite(trainer)
         assert len(events(tmp_path / name, "veto")) == 1
 
@@ -146,10 +140,8 @@ def test_a_loader_that_fails_leaves_nothing_on_the_trainer(tmp_path):
 
 
 def test_nothing_stays_on_the_trainer_when_training_ends(tmp_path):
-    plain = tiny_trainer(tmp_path / "plain")
-    plain.train()
-    guarded = tiny_trainer(tmp_path / "guarded", StayFinite(), bad=(3,))
-    guarded.train()
+    plain = trained(tmp_path / "plain")
+    guarded = trained(tmp_path / "guarded", StayFinite(), bad=(3,))
     assert own_attributes(plain) == own_attributes(guarded)
     assert not guarded.accelerator.optimizer_step_was_skipped
 
@@ -160,10 +152,8 @@ def test_evaluation_the_best_model_and_early_stopping_go_on_as_without(tmp_path)
         "load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "save_total_limit": 1,
         "learning_rate": 0.05, "built_with": {"eval_dataset": Sentences(16)},
     }  # fmt: skip
-    plain = tiny_trainer(tmp_path / "plain", EarlyStoppingCallback(1, 0.1), **settings)
-    plain.train()
-    guarded = tiny_trainer(tmp_path / "guarded", EarlyStoppingCallback(1, 0.1), StayFinite(), **settings)
-    guarded.train()
+    plain = trained(tmp_path / "plain", EarlyStoppingCallback(1, 0.1), **settings)
+    guarded = trained(tmp_path / "guarded", EarlyStoppingCallback(1, 0.1), StayFinite(), **settings)
     assert plain.state.global_step < 40
     assert guarded.state.global_step == plain.state.global_step
     assert guarded.state.best_metric == plain.state.best_metric
@@ -181,8 +171,7 @@ def test_the_ladder_cuts_the_learning_rate_and_then_goes_back(tmp_path):
             return row
 
     policy = Policy(max_vetoes_in_a_row=2, patience=2, prove_steps=3, autopsy_seconds=0)
-    trainer = tiny_trainer(tmp_path, StayFinite(policy), data=Sour(800), max_steps=100, logging_steps=2, **SEQUENTIAL)
-    trainer.train()
+    trainer = trained(tmp_path, StayFinite(policy), data=Sour(800), max_steps=100, logging_steps=2, **SEQUENTIAL)
     assert finite(trainer)
     cut, back = events(tmp_path, "cut")[0], events(tmp_path, "rollback")[0]
     assert cut["step"] < back["step"]
@@ -205,10 +194,8 @@ def test_strict_stops_at_the_first_bad_step_and_watch_takes_it(tmp_path):
     strict = tiny_trainer(tmp_path / "strict", StayFinite(Policy.strict()), bad=(51,), **SEQUENTIAL)
     with pytest.raises(TrainingDiverged, match="step 7"):
         strict.train()
-    watched = tiny_trainer(tmp_path / "watch", StayFinite(Policy.watch()), bad=(51,), **SEQUENTIAL)
-    watched.train()
-    plain = tiny_trainer(tmp_path / "plain", bad=(51,), **SEQUENTIAL)
-    plain.train()
+    watched = trained(tmp_path / "watch", StayFinite(Policy.watch()), bad=(51,), **SEQUENTIAL)
+    plain = trained(tmp_path / "plain", bad=(51,), **SEQUENTIAL)
     for name, tensor in weights(plain).items():
         assert torch.equal(tensor.nan_to_num(7.0), weights(watched)[name].nan_to_num(7.0))
     found = json.loads((tmp_path / "watch" / "stayfinite" / "incidents" / "0001" / "autopsy.json").read_text())
@@ -232,15 +219,13 @@ def test_an_uncaught_stop_ends_the_process_with_its_own_exit_code(tmp_path):
 
 
 def test_without_a_run_directory_nothing_is_written(tmp_path):
-    trainer = tiny_trainer(tmp_path / "out", StayFinite(run_dir=None), bad=(51,), **SEQUENTIAL)
-    trainer.train()
+    trainer = trained(tmp_path / "out", StayFinite(run_dir=None), bad=(51,), **SEQUENTIAL)
     assert finite(trainer)
     assert not list(tmp_path.rglob("*stayfinite*"))
 
 
 def test_a_run_directory_of_ones_own_is_used(tmp_path):
-    trainer = tiny_trainer(tmp_path / "out", StayFinite(run_dir=tmp_path / "mine"))
-    trainer.train()
+    trained(tmp_path / "out", StayFinite(run_dir=tmp_path / "mine"))
     assert len(lines(tmp_path / "mine" / "steps.jsonl")) == 20
     assert not (tmp_path / "out" / "stayfinite").exists()
 
@@ -265,8 +250,7 @@ def test_a_training_that_fails_before_its_first_epoch_can_be_begun_again(tmp_pat
 
 
 def test_the_class_itself_and_a_callback_that_is_added_later_do_as_well(tmp_path):
-    given = tiny_trainer(tmp_path / "given", StayFinite, bad=(51,), **SEQUENTIAL)
-    given.train()
+    given = trained(tmp_path / "given", StayFinite, bad=(51,), **SEQUENTIAL)
     added = tiny_trainer(tmp_path / "added", bad=(51,), **SEQUENTIAL)
     added.add_callback(StayFinite())
     added.train()

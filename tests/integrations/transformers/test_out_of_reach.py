@@ -5,12 +5,11 @@ from accelerate.utils import DistributedType
 
 from stayfinite.errors import OrderError, UsageError
 from stayfinite.integrations.transformers import NotGuarded, StayFinite, seams
-from tiny_trainers import same, tiny_trainer, weights
+from tiny_trainers import same, tiny_trainer, trained, weights
 
 
 def test_an_engine_without_reach_is_recognised_and_explained(tmp_path):
-    trainer = tiny_trainer(tmp_path, max_steps=1)
-    trainer.train()
+    trainer = trained(tmp_path, max_steps=1)
     trainer.accelerator.state.distributed_type = DistributedType.XLA
     try:
         reason = seams.why_not(trainer)
@@ -26,8 +25,7 @@ def test_a_training_that_cannot_be_guarded_is_not_changed(tmp_path, monkeypatch)
     trainer = tiny_trainer(tmp_path / "out", StayFinite(), max_steps=4, save_strategy="steps", save_steps=2)
     with pytest.warns(NotGuarded, match="the engine steps by itself"):
         trainer.train()
-    other = tiny_trainer(tmp_path / "other", max_steps=4)
-    other.train()
+    other = trained(tmp_path / "other", max_steps=4)
     assert same(weights(trainer), weights(other))
     assert not same(weights(trainer), weights(plain))
     assert not (tmp_path / "out" / "stayfinite").exists()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from quick_ones import quick_ones
-from stage import play
+from stage import play_ranks
 from stayfinite.integrations.transformers import StayFinite
 from tiny_trainers import events, finite, same, weights
 from tiny_trl import signals_of, trl_trainer
@@ -81,15 +81,7 @@ def test_a_bad_step_of_grpo_is_refused_and_its_answers_are_in_the_incident(tmp_p
 
 @pytest.mark.slow
 def test_on_two_ranks_a_bad_answer_of_one_is_refused_by_both_and_without_it_the_bits_are_those_of_a_plain_run(tmp_path):
-    kinds = ("plain", "good", "bad")
-    for kind in kinds:
-        (tmp_path / kind).mkdir()
-    acts = {kind: (tmp_path / kind, kind) for kind in kinds}
-    for played in play("integrations.transformers.trl_rank_job", acts, tmp_path / "stage", ranks=2).values():
-        played.check()
-    seen = {
-        kind: [json.loads((tmp_path / kind / f"rank{rank}.json").read_text()) for rank in range(2)] for kind in kinds
-    }
+    seen = play_ranks("integrations.transformers.trl_rank_job", tmp_path, ("plain", "good", "bad"))
     assert [each["weights"] for each in seen["plain"]] == [each["weights"] for each in seen["good"]]
     first, second = seen["bad"]
     assert first == second
@@ -108,16 +100,8 @@ def test_on_two_ranks_a_bad_answer_of_one_is_refused_by_both_and_without_it_the_
 @pytest.mark.parametrize("kind", ["dpo", "kto", "reward", "rloo", "sft"])
 def test_on_two_ranks_a_nan_of_one_is_refused_by_both_with_every_trainer(tmp_path, kind):
     ways = [f"{kind}-{way}" for way in ("plain", "good", "bad")]
-    for way in ways:
-        (tmp_path / way).mkdir()
-    acts = {way: (tmp_path / way, way) for way in ways}
-    for played in play(
-        "integrations.transformers.trl_rank_job", acts, tmp_path / "stage", ranks=2, timeout=1000
-    ).values():
-        played.check()
-    plain, good, (first, second) = (
-        [json.loads((tmp_path / way / f"rank{rank}.json").read_text()) for rank in range(2)] for way in ways
-    )
+    seen = play_ranks("integrations.transformers.trl_rank_job", tmp_path, ways, timeout=1000)
+    plain, good, (first, second) = (seen[way] for way in ways)
     assert [each["weights"] for each in plain] == [each["weights"] for each in good]
     assert first == second
     assert (first["finite"], first["vetoes"]) == (True, 1)

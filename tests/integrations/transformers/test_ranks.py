@@ -5,28 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from stage import play
+from stage import play_ranks
 from tiny_trainers import events
 
 pytestmark = pytest.mark.slow
-
-
-def run(folder: Path, *kinds: str, timeout: float) -> dict[str, list[dict]]:
-    """What each rank had in the end, for each kind of training."""
-    for kind in kinds:
-        (folder / kind).mkdir()
-    acts = {kind: (folder / kind, kind) for kind in kinds}
-    job = "integrations.transformers.rank_job"
-    for played in play(job, acts, folder / "stage", ranks=2, timeout=timeout).values():
-        played.check()
-    return {kind: [json.loads((folder / kind / f"rank{rank}.json").read_text()) for rank in range(2)] for kind in kinds}
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     ways = [f"{way}{guarded}" for way in ("", "accumulate-", "sharded-") for guarded in ("plain", "good")]
-    return folder, run(folder, "bad", "plain-bad", *ways, "sharded-bad", "twice-gradient", timeout=1000)
+    kinds = ("bad", "plain-bad", *ways, "sharded-bad", "twice-gradient")
+    return folder, play_ranks("integrations.transformers.rank_job", folder, kinds, timeout=1000)
 
 
 def veto_of(place: Path) -> dict:

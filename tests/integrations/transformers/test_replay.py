@@ -5,7 +5,7 @@ import pytest
 from quick_ones import quick_ones
 from stayfinite.core.policy import Policy
 from stayfinite.integrations.transformers import StayFinite
-from tiny_trainers import Faulty, events, same, tiny_trainer, weights
+from tiny_trainers import Faulty, events, same, trained, weights
 
 PLANS = {
     "plain": {},
@@ -32,8 +32,7 @@ def test_a_healthy_trainer_ends_with_the_same_bits(tmp_path, plan):
     ends = []
     for every in (0, 5):
         watch = StayFinite(policy=Policy(replay_every=every))
-        trainer = tiny_trainer(tmp_path / str(every), watch, **PLANS[plan])
-        trainer.train()
+        trainer = trained(tmp_path / str(every), watch, **PLANS[plan])
         ends.append(weights(trainer))
     assert same(*ends)
     (told,) = events(tmp_path / "5", "replays")
@@ -42,8 +41,7 @@ def test_a_healthy_trainer_ends_with_the_same_bits(tmp_path, plan):
 
 
 def test_a_step_that_a_re_run_does_not_repeat_is_refused(tmp_path):
-    trainer = tiny_trainer(tmp_path, StayFinite(policy=Policy(replay_every=5)), kind=Erring)
-    trainer.train()
+    trained(tmp_path, StayFinite(policy=Policy(replay_every=5)), kind=Erring)
     (veto,) = events(tmp_path, "veto")
     assert (veto["step"], veto["code"]) == (10, "replay-mismatch")
     assert events(tmp_path, "replay-mismatch")[0]["kind"] == "transient"

@@ -21,24 +21,26 @@ def half_trainer(folder, *callbacks, scale=256.0, **settings):
     return trainer
 
 
+def half_trained(folder, *callbacks, **settings):
+    trainer = half_trainer(folder, *callbacks, **settings)
+    trainer.train()
+    return trainer
+
+
 @pytest.mark.parametrize(
     "settings",
     quick_ones([{}, {"gradient_accumulation_steps": 2}, {"max_grad_norm": 0.0}], {"gradient_accumulation_steps": 2}),
 )
 def test_without_faults_fp16_ends_with_the_same_weights_and_the_same_scale(tmp_path, settings):
-    plain = half_trainer(tmp_path / "plain", **settings)
-    plain.train()
-    guarded = half_trainer(tmp_path / "guarded", StayFinite(), **settings)
-    guarded.train()
+    plain = half_trained(tmp_path / "plain", **settings)
+    guarded = half_trained(tmp_path / "guarded", StayFinite(), **settings)
     assert plain.accelerator.scaler.get_scale() == guarded.accelerator.scaler.get_scale() > 256
     assert same(weights(plain), weights(guarded))
 
 
 def test_an_overflow_backs_the_scale_off_as_the_scaler_itself_would(tmp_path):
-    plain = half_trainer(tmp_path / "plain", scale=2.0**40)
-    plain.train()
-    guarded = half_trainer(tmp_path / "guarded", StayFinite(), scale=2.0**40)
-    guarded.train()
+    plain = half_trained(tmp_path / "plain", scale=2.0**40)
+    guarded = half_trained(tmp_path / "guarded", StayFinite(), scale=2.0**40)
     assert plain.accelerator.scaler.get_scale() == guarded.accelerator.scaler.get_scale() < 2.0**40
     assert same(weights(plain), weights(guarded))
     assert {event["code"] for event in events(tmp_path / "guarded", "veto")} == {"scale-search"}
@@ -47,8 +49,7 @@ def test_an_overflow_backs_the_scale_off_as_the_scaler_itself_would(tmp_path):
 @pytest.mark.parametrize("fault", quick_ones(["inf-loss", "nan-gradient", "spike"], "nan-gradient"))
 def test_a_bad_step_is_refused_and_the_scaler_goes_on(tmp_path, fault):
     at = 15 if fault == "spike" else 7
-    trainer = half_trainer(tmp_path, StayFinite(Policy.refuse_spikes(), explain=False), fault=fault, at=at)
-    trainer.train()
+    trainer = half_trained(tmp_path, StayFinite(Policy.refuse_spikes(), explain=False), fault=fault, at=at)
     assert finite(trainer)
     assert [event["step"] for event in events(tmp_path, "veto")] == [at]
     assert trainer.lr_scheduler.get_last_lr()[0] > 0
@@ -93,8 +94,7 @@ class OverflowsInFp16(torch.nn.Module):
 
 
 def test_an_overflow_of_fp16_is_proved_by_running_the_step_in_other_precisions(tmp_path):
-    trainer = half_trainer(tmp_path, StayFinite(), model=OverflowsInFp16(), scale=8.0, max_steps=2)
-    trainer.train()
+    half_trained(tmp_path, StayFinite(), model=OverflowsInFp16(), scale=8.0, max_steps=2)
     found = json.loads((tmp_path / "stayfinite" / "incidents" / "0001" / "autopsy.json").read_text())
     assert found["cause"] == "fp16-overflow"
     assert found["origin"]["module"] == "up"

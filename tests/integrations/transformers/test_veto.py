@@ -10,7 +10,7 @@ from transformers import TrainerCallback
 from quick_ones import quick_ones
 from stayfinite.core.policy import Policy
 from stayfinite.integrations.transformers import StayFinite
-from tiny_trainers import events, finite, lines, same, tiny_trainer, weights
+from tiny_trainers import events, finite, lines, same, trained, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a CPU without bf16
 
@@ -74,10 +74,8 @@ def _equal(one, other):
 
 @pytest.mark.parametrize("plan", quick_ones(PLANS, "adamw", "bf16", "no-clipping"))
 def test_without_faults_the_weights_are_the_same_to_the_last_bit(tmp_path, plan):
-    plain = tiny_trainer(tmp_path / "plain", **PLANS[plan])
-    plain.train()
-    guarded = tiny_trainer(tmp_path / "guarded", StayFinite(), **PLANS[plan])
-    guarded.train()
+    plain = trained(tmp_path / "plain", **PLANS[plan])
+    guarded = trained(tmp_path / "guarded", StayFinite(), **PLANS[plan])
     assert same(weights(plain), weights(guarded))
     for one, other in zip(plain.state.log_history[:-1], guarded.state.log_history[:-1], strict=True):
         assert one == {name: value for name, value in other.items() if not name.startswith("stayfinite")}
@@ -93,8 +91,7 @@ def test_a_bad_step_touches_neither_weights_nor_moments_nor_schedule(tmp_path, p
     at = 15 if fault == "spike" else 7
     witness = Witness(at)
     settings = PLANS[plan] | planted(fault, at) | {"train_sampling_strategy": "sequential"}
-    trainer = tiny_trainer(tmp_path, StayFinite(Policy.refuse_spikes(autopsy_seconds=0)), witness, **settings)
-    trainer.train()
+    trainer = trained(tmp_path, StayFinite(Policy.refuse_spikes(autopsy_seconds=0)), witness, **settings)
     assert _equal(witness.before, witness.after)
     assert finite(trainer)
     assert [event["step"] for event in events(tmp_path, "veto")] == [at]
@@ -104,8 +101,7 @@ def test_a_bad_step_touches_neither_weights_nor_moments_nor_schedule(tmp_path, p
 
 @pytest.mark.parametrize("fault", ["nan-batch", "nan-gradient", "inf-loss"])
 def test_without_the_guard_the_same_training_is_lost(tmp_path, fault):
-    trainer = tiny_trainer(tmp_path, **planted(fault, 7), train_sampling_strategy="sequential")
-    trainer.train()
+    trainer = trained(tmp_path, **planted(fault, 7), train_sampling_strategy="sequential")
     assert not finite(trainer)
     # and the Trainer's own log hides it
     assert trainer.state.log_history[-2]["loss"] == 0
@@ -113,8 +109,7 @@ def test_without_the_guard_the_same_training_is_lost(tmp_path, fault):
 
 @pytest.mark.parametrize("plan", ["adamw", "fused", "no-clipping"])
 def test_by_default_a_finite_spike_is_bounded_and_counted_in_the_log(tmp_path, plan):
-    trainer = tiny_trainer(tmp_path, StayFinite(), **PLANS[plan], **planted("spike", 18))
-    trainer.train()
+    trainer = trained(tmp_path, StayFinite(), **PLANS[plan], **planted("spike", 18))
     unusual = [event["step"] for event in events(tmp_path, "bound")]
     assert unusual == ([18] if plan == "no-clipping" else [])
     assert events(tmp_path, "veto") == []
@@ -123,11 +118,9 @@ def test_by_default_a_finite_spike_is_bounded_and_counted_in_the_log(tmp_path, p
 
 
 def test_without_the_guard_a_spike_goes_into_the_weights(tmp_path):
-    healthy = tiny_trainer(tmp_path / "healthy")
-    healthy.train()
+    healthy = trained(tmp_path / "healthy")
     witness = Witness(15)
-    trainer = tiny_trainer(tmp_path / "spike", witness, fault="spike", at=15)
-    trainer.train()
+    trainer = trained(tmp_path / "spike", witness, fault="spike", at=15)
     assert not same(witness.before["model"], witness.after["model"])
     assert witness.before["schedule"] != witness.after["schedule"]
     assert not same(weights(healthy), weights(trainer))
@@ -136,8 +129,7 @@ def test_without_the_guard_a_spike_goes_into_the_weights(tmp_path):
 @pytest.mark.parametrize("filtered", [True, False])
 def test_the_logged_loss_is_that_of_the_steps_that_were_taken(tmp_path, filtered):
     settings = {"train_sampling_strategy": "sequential", "logging_nan_inf_filter": filtered}
-    trainer = tiny_trainer(tmp_path, StayFinite(explain=False), bad=(8 * 6 + 3,), **settings)
-    trainer.train()
+    trainer = trained(tmp_path, StayFinite(explain=False), bad=(8 * 6 + 3,), **settings)
     steps = lines(tmp_path / "stayfinite" / "steps.jsonl")
     history = trainer.state.log_history
     for number, logged in enumerate(history[:-1]):
@@ -150,15 +142,13 @@ def test_the_logged_loss_is_that_of_the_steps_that_were_taken(tmp_path, filtered
 
 def test_where_every_step_of_an_interval_was_refused_the_logged_loss_is_nan(tmp_path):
     settings = {"train_sampling_strategy": "sequential", "logging_steps": 1}
-    trainer = tiny_trainer(tmp_path, StayFinite(explain=False), bad=(8 * 6 + 3,), **settings)
-    trainer.train()
+    trainer = trained(tmp_path, StayFinite(explain=False), bad=(8 * 6 + 3,), **settings)
     assert [math.isnan(logged["loss"]) for logged in trainer.state.log_history[:-1]].index(True) == 6
     assert math.isfinite(trainer.state.log_history[-1]["train_loss"])
 
 
 def test_the_batch_is_kept_and_the_cause_is_found(tmp_path):
-    trainer = tiny_trainer(tmp_path, StayFinite(), bad=(8 * 6 + 3,), train_sampling_strategy="sequential")
-    trainer.train()
+    trainer = trained(tmp_path, StayFinite(), bad=(8 * 6 + 3,), train_sampling_strategy="sequential")
     found = json.loads((tmp_path / "stayfinite" / "incidents" / "0001" / "autopsy.json").read_text())
     assert found["cause"] == "bad-data-row"
     assert found["rows"] == [3]
@@ -166,29 +156,26 @@ def test_the_batch_is_kept_and_the_cause_is_found(tmp_path):
 
 
 def test_an_overflow_in_the_model_is_found_in_its_module(tmp_path):
-    from tiny_trainers import tiny_t5
+    from tiny_trainers import tiny_t5, trained
 
     model = tiny_t5()
     with torch.no_grad():
         model.decoder.block[0].layer[2].DenseReluDense.wo.weight.fill_(3e38)
-    trainer = tiny_trainer(tmp_path, StayFinite(), model=model, max_steps=2)
-    trainer.train()
+    trained(tmp_path, StayFinite(), model=model, max_steps=2)
     found = json.loads((tmp_path / "stayfinite" / "incidents" / "0001" / "autopsy.json").read_text())
     assert "decoder.block.0" in json.dumps(found["origin"])
     assert found["cause"] != "hardware"
 
 
 def test_a_loss_that_depends_on_the_step_is_run_again_at_its_step(tmp_path):
-    trainer = tiny_trainer(tmp_path, StayFinite(), fault="inf-loss", at=7)
-    trainer.train()
+    trained(tmp_path, StayFinite(), fault="inf-loss", at=7)
     found = json.loads((tmp_path / "stayfinite" / "incidents" / "0001" / "autopsy.json").read_text())
     assert found["cause"] != "hardware"
 
 
 def test_under_accumulation_the_guilty_one_of_the_batches_is_found(tmp_path):
     settings = PLANS["accumulation"] | {"train_sampling_strategy": "sequential"}
-    trainer = tiny_trainer(tmp_path, StayFinite(), bad=(8 * 6 + 5,), **settings)
-    trainer.train()
+    trainer = trained(tmp_path, StayFinite(), bad=(8 * 6 + 5,), **settings)
     assert finite(trainer)
     found = json.loads((tmp_path / "stayfinite" / "incidents" / "0001" / "autopsy.json").read_text())
     assert (found["cause"], found["rows"]) == ("bad-data-row", [1])
@@ -196,8 +183,6 @@ def test_under_accumulation_the_guilty_one_of_the_batches_is_found(tmp_path):
 
 def test_an_autopsy_leaves_no_trace_in_the_training(tmp_path):
     settings = {"bad": (8 * 6 + 3,), "train_sampling_strategy": "sequential"}
-    one = tiny_trainer(tmp_path / "one", StayFinite(explain=False), **settings)
-    one.train()
-    other = tiny_trainer(tmp_path / "other", StayFinite(), **settings)
-    other.train()
+    one = trained(tmp_path / "one", StayFinite(explain=False), **settings)
+    other = trained(tmp_path / "other", StayFinite(), **settings)
     assert same(weights(one), weights(other))

@@ -6,14 +6,11 @@ from pathlib import Path
 import pytest
 
 from image_pairs import small_settings, small_table
+from recipe_job import quiet
 from stayfinite.errors import LoaderFailed, NotReady, UsageError
 from stayfinite.recipes.compare import train
 from stayfinite.recipes.images.data import split
 from stayfinite.recipes.images.pairs import read_pairs
-
-
-def _silent(_: str) -> None:
-    return
 
 
 def _cut(path: str) -> None:
@@ -30,7 +27,7 @@ def test_a_corrupt_image_is_named_before_the_start_and_nothing_is_written(tmp_pa
     table = small_table(tmp_path / "data")
     _cut(_sides(table)[0][3])
     with pytest.raises(UsageError, match=r"1 of \d+ images .*cannot read image .*\d{4}.png"):
-        train(small_settings(tmp_path, train=str(table)), _silent)
+        train(small_settings(tmp_path, train=str(table)), quiet)
     assert not (tmp_path / "run").exists()
 
 
@@ -70,7 +67,7 @@ def test_a_directory_full_of_broken_images_stops_the_training(tmp_path: Path) ->
             if path not in good and Path(path).stat().st_size > 100:
                 Path(path).write_bytes(b"gone")
     with pytest.raises((LoaderFailed, NotReady), match=r"cannot be read|failed to load"):
-        train(small_settings(tmp_path, train=str(table), look_at_images=0), _silent)
+        train(small_settings(tmp_path, train=str(table), look_at_images=0), quiet)
 
 
 def test_a_label_out_of_range_stops_before_anything_is_written(tmp_path: Path) -> None:
@@ -79,5 +76,5 @@ def test_a_label_out_of_range_stops_before_anything_is_written(tmp_path: Path) -
     lines[4] = lines[4].replace("First", "7").replace("Second", "7").replace("Similar", "7")
     table.write_text("\n".join(lines))
     with pytest.raises(UsageError, match=r"pairs.csv:5: the label is '7'"):
-        train(small_settings(tmp_path, train=str(table)), _silent)
+        train(small_settings(tmp_path, train=str(table)), quiet)
     assert not (tmp_path / "run").exists()

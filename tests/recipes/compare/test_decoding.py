@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +12,14 @@ from stayfinite.recipes.images.data import decode, find_unreadable, without
 from stayfinite.recipes.images.pairs import FIRST, Pair
 
 
-def test_a_truncated_image_is_an_error_with_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "cut.png"
-    Image.effect_noise((64, 64), 80).save(path)
-    path.write_bytes(path.read_bytes()[:-600])
-    with pytest.raises(UsageError, match=r"cannot read image .*cut.png"):
-        decode(str(path))
+def cut() -> bytes:
+    whole = io.BytesIO()
+    Image.effect_noise((64, 64), 80).save(whole, "PNG")
+    return whole.getvalue()[:-600]
 
 
-@pytest.mark.parametrize("content", [b"", b"<html>not found</html>", b"\x89PNG\r\n\x1a\n"])
-def test_what_is_no_image_is_an_error_with_its_name(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"<html>not found</html>", b"\x89PNG\r\n\x1a\n", cut()])
+def test_what_is_no_whole_image_is_an_error_with_its_name(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.jpg"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=r"cannot read image .*x.jpg"):

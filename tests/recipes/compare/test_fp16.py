@@ -8,15 +8,12 @@ import pytest
 import torch
 
 from image_pairs import small_settings
+from recipe_job import quiet
 from stayfinite.cli.replay import run as replay
 from stayfinite.errors import NotReady
 from stayfinite.recipes.compare import Compare, train
 from stayfinite.recipes.images.assembling import write_base
 from stayfinite.recipes.images.models import load_model, load_processor, save_model
-
-
-def _silent(_: str) -> None:
-    return
 
 
 def _model(directory: Path, *, factor: float) -> str:
@@ -38,7 +35,7 @@ def test_a_model_that_fp16_cannot_hold_is_refused_by_the_check_with_its_cause(tm
     with pytest.raises(NotReady, match="fp16-overflow"):
         train(
             small_settings(tmp_path, model=outlier, tuning="full", precision="fp16", check="stop", batch_size=1),
-            _silent,
+            quiet,
         )
     assert not (tmp_path / "run/steps.jsonl").exists()
 
@@ -50,7 +47,7 @@ def test_a_model_that_fp16_holds_is_trained_in_it_with_its_gradients_unscaled_be
     settings = small_settings(
         tmp_path, model=sound, tuning="full", precision="fp16", check="stop", batch_size=2, learning_rate=1e-4
     )
-    result = train(settings, _silent)
+    result = train(settings, quiet)
     records = [json.loads(line) for line in (result.directory / "steps.jsonl").read_text().splitlines()]
     taken = [record for record in records if record["decision"] in ("accept", "clip")]
     refused = [record for record in records if record not in taken]
@@ -70,7 +67,7 @@ def test_an_overflow_during_training_is_explained_and_survived_by_leaving_fp16(
     settings = small_settings(
         tmp_path, model=outlier, tuning="full", precision="fp16", batch_size=2, epochs=3, learning_rate=1e-5
     )
-    result = train(settings, _silent)
+    result = train(settings, quiet)
     autopsy = json.loads((result.directory / "incidents/0001/autopsy.json").read_text())
     assert "fp16-overflow" in json.dumps(autopsy)
     incident = json.loads((result.directory / "incidents/0001/incident.json").read_text())

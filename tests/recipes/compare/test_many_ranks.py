@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from image_pairs import small_settings, small_table
-from recipe_job import NEVER, check_went_on, play_recipe, steps_of
+from recipe_job import NEVER, check_alike, check_went_on, play_recipe, quiet, steps_of
 from stage import Played
 from stayfinite.recipes.compare import train
 
@@ -22,11 +20,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 HALF: dict[str, Any] = {"batch_size": 4, "accumulation": 2, "epochs": 2, "checkpoint_steps": 1, "consistency": 0.5}
 WHOLE = HALF | {"batch_size": 8}
 RESUMABLE: dict[str, Any] = HALF | {"batch_size": 2, "accumulation": 1, "tuning": "lora", "lora_dropout": 0.1}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("compare")
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +49,9 @@ def test_two_ranks_with_half_the_batch_learn_what_one_does(two, folder, table):
     two["half"].check()
     assert two["half"].said.count("Saved the best model to") == 1, "one rank speaks"
     one = small_settings(folder, train=table, **WHOLE, output_dir=str(folder / "alone"))
-    alone = train(one, lambda _: None)
+    alone = train(one, quiet)
     assert alone.steps == len(steps_of(folder / "half"))
-    assert steps_of(folder / "half") == pytest.approx(steps_of(folder / "alone"), rel=1e-4)
-    mine, theirs = (load_file(folder / name / "best" / "model.safetensors") for name in ("half", "alone"))
-    assert all(torch.allclose(mine[name], theirs[name], atol=1e-4) for name in mine)
+    check_alike(folder / "half", folder / "alone", steps=1e-4, weights=1e-4)
     scores = [json.loads((folder / name / "result.json").read_text())["scores"] for name in ("half", "alone")]
     assert scores[0] == pytest.approx(scores[1], rel=1e-3)
 
@@ -72,12 +63,10 @@ def test_two_ranks_that_were_killed_go_on_bit_for_bit_as_if_they_had_not_been(tw
 def test_a_run_of_two_ranks_goes_on_on_one(two, folder, table):
     assert two["to-one"].ends == [-signal.SIGKILL, -signal.SIGKILL]
     again = small_settings(folder, train=table, **RESUMABLE | {"lora_dropout": 0.0}, output_dir=str(folder / "to-one"))
-    train(again, lambda _: None)
+    train(again, quiet)
     assert steps_of(folder / "to-one") == pytest.approx(steps_of(folder / "no-dropout"), rel=1e-4)
 
 
 def test_ranks_that_hold_a_part_each_learn_what_those_do_that_hold_all(two, folder):
     two["shard"].check()
-    assert steps_of(folder / "shard") == pytest.approx(steps_of(folder / "half"), rel=1e-4)
-    mine, theirs = (load_file(folder / name / "best" / "model.safetensors") for name in ("shard", "half"))
-    assert all(torch.allclose(mine[name], theirs[name], atol=1e-4) for name in mine)
+    check_alike(folder / "shard", folder / "half", steps=1e-4, weights=1e-4)

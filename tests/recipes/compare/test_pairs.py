@@ -44,10 +44,23 @@ def test_without_a_label_the_scores_decide_within_the_margin(images: Path) -> No
     assert read_pairs(table, margin=0.0)[2].label == SECOND
 
 
-def test_scores_that_are_not_numbers_make_no_label(images: Path) -> None:
-    table = write(images, "img1,img2,score1,score2", "a.png,b.png,nan,1")
-    with pytest.raises(UsageError, match=r"pairs.csv:2: no label"):
-        read_pairs(table)
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (("img1,img2,score1,score2", "a.png,b.png,nan,1"), r"pairs.csv:2: no label"),
+        (("left,right,label", "a.png,b.png,First"), r"no column img1, img2; it has left, right, label"),
+        (
+            (HEAD, "a.png,b.png,3,1,First", "a.png,gone.png,3,1,First"),
+            r"1 of 3 images are missing: .*gone.png \(.*pairs.csv:3\)",
+        ),
+        ((HEAD,), "no pairs"),
+        (("",), "no pairs"),
+        ((HEAD, "a.png"), r"pairs.csv:2: 1 fields, but the header has 5"),
+    ],
+)
+def test_what_makes_no_pairs_is_named_with_its_line(images: Path, lines: tuple[str, ...], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        read_pairs(write(images, *lines))
 
 
 @pytest.mark.parametrize("label", ["3", "-1", "Third", "nan", "1.5"])
@@ -55,29 +68,6 @@ def test_a_label_outside_of_the_classes_is_named_with_its_line(images: Path, lab
     table = write(images, HEAD, "a.png,b.png,3,1,First", f"a.png,c.png,1,3,{label}")
     with pytest.raises(UsageError, match=rf"pairs.csv:3: the label is '{label}', expected one of First, Second"):
         read_pairs(table)
-
-
-def test_a_missing_column_is_named_with_those_that_are_there(images: Path) -> None:
-    table = write(images, "left,right,label", "a.png,b.png,First")
-    with pytest.raises(UsageError, match=r"no column img1, img2; it has left, right, label"):
-        read_pairs(table)
-
-
-def test_images_that_are_not_there_are_named_with_their_line(images: Path) -> None:
-    table = write(images, HEAD, "a.png,b.png,3,1,First", "a.png,gone.png,3,1,First")
-    with pytest.raises(UsageError, match=r"1 of 3 images are missing: .*gone.png \(.*pairs.csv:3\)"):
-        read_pairs(table)
-
-
-@pytest.mark.parametrize("lines", [[HEAD], [""]])
-def test_a_table_without_pairs_is_an_error(images: Path, lines: list[str]) -> None:
-    with pytest.raises(UsageError, match="no pairs|no column"):
-        read_pairs(write(images, *lines))
-
-
-def test_a_row_that_is_too_short_says_what_it_lacks(images: Path) -> None:
-    with pytest.raises(UsageError, match=r"pairs.csv:2: 1 fields, but the header has 5"):
-        read_pairs(write(images, HEAD, "a.png"))
 
 
 def test_bytes_that_are_no_table_are_an_error_with_the_file(images: Path) -> None:

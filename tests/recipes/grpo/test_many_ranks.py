@@ -11,21 +11,16 @@ from typing import Any
 import pytest
 import torch
 
-from recipe_job import NEVER, check_went_on, play_recipe, steps_of
+from recipe_job import NEVER, check_went_on, play_recipe, steps_of, weights_of
+from run_files import lines_of
 from stage import Played
-from stayfinite.recipes.chat.adapters import read_weights
 from stayfinite.recipes.grpo import train
 
-from .test_training import quiet, small, start  # noqa: F401
+from .test_training import small, start  # noqa: F401
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.usefixtures("one_thread")]
 
 SHORT: dict[str, Any] = {"steps": 6, "kl": 0.02, "checkpoint_steps": 2, "learning_rate": 1e-3, "batch_size": 8}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("grpo-ranks")
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +58,11 @@ def test_ranks_learn_what_one_does_from_the_same_answers(same_answers, folder, r
     """Three share four questions: one of them has two."""
     mine, theirs = folder / f"same-{ranks}" / "run", folder / "same-None" / "run"
     assert steps_of(mine) == pytest.approx(steps_of(theirs), rel=1e-3, abs=1e-5)
-    steps = [[json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()] for run in (mine, theirs)]
-    for name in ("reward", "right", "equal_groups", "length", "cut_off"):
-        assert [each["signals"][name] for each in steps[0]] == pytest.approx(
-            [each["signals"][name] for each in steps[1]]
-        )
-    assert [each["grad_norm"] for each in steps[0]] == pytest.approx([each["grad_norm"] for each in steps[1]], rel=1e-3)
-    one, two = read_weights(mine / "best"), read_weights(theirs / "best")
+    for one, two in zip(lines_of(mine / "steps.jsonl"), lines_of(theirs / "steps.jsonl"), strict=True):
+        for name in ("reward", "right", "equal_groups", "length", "cut_off"):
+            assert one["signals"][name] == pytest.approx(two["signals"][name])
+        assert one["grad_norm"] == pytest.approx(two["grad_norm"], rel=1e-3)
+    one, two = weights_of(mine), weights_of(theirs)
     assert all(torch.allclose(one[name], two[name], atol=1e-3) for name in one)
 
 

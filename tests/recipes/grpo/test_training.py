@@ -2,17 +2,16 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from recipe_job import NEVER, play_recipe, weights_of_ranks
+from recipe_job import quiet
+from run_files import lines_of
 from stayfinite.autopsy.incidents.build import load_build
-from stayfinite.cli import main
 from stayfinite.errors import NotReady, UsageError
 from stayfinite.recipes import sft
 from stayfinite.recipes.chat.adapters import read_weights
@@ -21,24 +20,12 @@ from stayfinite.recipes.grpo import Grpo, settled, train
 from stayfinite.recipes.running import loop
 
 
-def quiet(_: str) -> None:
-    return
-
-
 @pytest.fixture(scope="session")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fine-tuning that has learned the tags and little else."""
     place = tmp_path_factory.mktemp("grpo") / "sft"
-    few: dict[str, Any] = {
-        "rows": 960,
-        "held_out": 8,
-        "epochs": 1,
-        "eval_epochs": 2,
-        "samples": 0,
-        "rank": 8,
-        "check": "off",
-    }
-    sft.train(replace(sft.settled(sft.Sft()), **few, device="cpu", output_dir=str(place)), quiet)
+    few: dict[str, Any] = {"rows": 960, "held_out": 8, "epochs": 1, "eval_epochs": 2, "samples": 0, "rank": 8}
+    sft.train(replace(sft.settled(sft.Sft()), **few, check="off", device="cpu", output_dir=str(place)), quiet)
     return place
 
 
@@ -67,7 +54,7 @@ def test_a_run_leaves_what_it_promises(start: Path, run: Path) -> None:
     assert result["start"]["questions"] == result["scores"]["questions"] == 8
     record = json.loads((run / "run.json").read_text())
     assert (record["recipe"], record["steps"], record["config"]["group_size"]) == ("grpo", 4, 4)
-    steps = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
+    steps = lines_of(run / "steps.jsonl")
     assert {"reward", "equal_groups", "ratio_max", "kl", "entropy", "length"} <= set(steps[-1]["signals"])
     # The trained adapter is like any other, and finds the base of its start.
     assert read_weights(run / "best").keys() == read_weights(start / "best").keys()
@@ -109,10 +96,7 @@ def test_the_start_stays_the_best_where_nothing_was_better(
 @pytest.mark.slow
 def test_a_run_without_a_sign_has_the_same_bits_steered_or_not(start: Path, run: Path, tmp_path: Path) -> None:
     train(small(start, tmp_path / "free", check="warn", kl=0.01, steer=False), quiet)
-    steered, free = (
-        [json.loads(line) for line in (place / "steps.jsonl").read_text().splitlines()]
-        for place in (run, tmp_path / "free")
-    )
+    steered, free = (lines_of(place / "steps.jsonl") for place in (run, tmp_path / "free"))
     # Each step's numbers come of the weights that the steps before it have left.
     for name in ("loss", "grad_norm", "signals"):
         assert [step[name] for step in steered] == [step[name] for step in free]
@@ -166,34 +150,6 @@ def test_a_start_without_an_adapter_and_a_start_beside_a_model_are_wrong_use(tmp
 def test_fewer_questions_than_a_sampling_asks_are_refused(start: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="64 training questions, but one sampling round needs 80"):
         train(small(start, tmp_path / "run", prompts=40), quiet)
-
-
-def test_every_setting_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["train", "grpo", "--help"])
-    assert ended.value.code == 0
-    shown = capsys.readouterr().out
-    assert all(f"--{field.name.replace('_', '-')}" in shown for field in fields(Grpo))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_a_run_that_was_killed_and_resumed_ends_with_the_same_bits(start: Path, tmp_path: Path) -> None:
-    def settings(name: str) -> dict[str, Any]:
-        return asdict(
-            small(start, tmp_path / name, steps=10, checkpoint_steps=3, logging_steps=1, kl=0.02, learning_rate=1e-3)
-        )
-
-    # Killed within a sampling; the checkpoint before it is at the end of one.
-    runs = {"whole": (settings("whole"), NEVER), "cut": (settings("cut"), 7), "again": (settings("cut"), NEVER)}
-    played = play_recipe("grpo", runs, tmp_path, ranks=None)
-    assert played["cut"].ends == [-signal.SIGKILL]
-    for name in ("whole", "again"):
-        played[name].check()
-    assert "resumed after step 4" in played["again"].said
-    assert weights_of_ranks(tmp_path / "cut", 1) == weights_of_ranks(tmp_path / "whole", 1)
-    one, two = read_weights(tmp_path / "whole" / "best"), read_weights(tmp_path / "cut" / "best")
-    assert all(torch.equal(one[name], two[name]) for name in one)
 
 
 @pytest.mark.slow

@@ -102,27 +102,19 @@ def test_what_a_token_file_lacks_is_named(healthy):
         read_corpus(healthy, patch=1)
 
 
-def test_masks_of_another_shape_are_refused(healthy):
-    write(healthy, "b", some(2), np.ones((2, 4, 6, 6)), attention_mask=np.ones((2, 4)))
-    with pytest.raises(UsageError, match="b.npz: input_ids of shape"):
-        read_corpus(healthy, patch=1)
-
-
-def test_rows_that_are_not_as_many_are_refused(healthy):
-    np.save(healthy / "latents" / "b.npy", np.ones((3, 4, 6, 6)))
-    with pytest.raises(UsageError, match="b.npz has 2 rows"):
-        read_corpus(healthy, patch=1)
-
-
-def test_latents_of_two_shapes_are_refused(healthy):
-    np.save(healthy / "latents" / "b.npy", np.ones((2, 4, 6, 8)))
-    with pytest.raises(UsageError, match="latents of .*b.npy have shape"):
-        read_corpus(healthy, patch=1)
-
-
-def test_negative_ids_are_refused(healthy):
-    write(healthy, "b", some(2) - 3, np.ones((2, 4, 6, 6)))
-    with pytest.raises(UsageError, match="from 0 to below"):
+@pytest.mark.parametrize(
+    ("ids", "latents", "more", "words"),
+    [
+        (some(2), (2, 4, 6, 6), {"attention_mask": np.ones((2, 4))}, "b.npz: input_ids of shape"),
+        (some(2), (3, 4, 6, 6), {}, "b.npz has 2 rows"),
+        (some(2), (2, 4, 6, 8), {}, "latents of .*b.npy have shape"),
+        (some(2) - 3, (2, 4, 6, 6), {}, "from 0 to below"),
+    ],
+    ids=["a mask of another shape", "not as many rows", "latents of two shapes", "negative ids"],
+)
+def test_files_that_do_not_go_together_are_refused(healthy, ids, latents, more, words):
+    write(healthy, "b", ids, np.ones(latents), **more)
+    with pytest.raises(UsageError, match=words):
         read_corpus(healthy, patch=1)
 
 

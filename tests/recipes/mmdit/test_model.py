@@ -13,6 +13,15 @@ from stayfinite.recipes.diffusion.model import SIZES, MMDiT, Shape, flops_of_row
 SHAPE = Shape(vocabulary=32, length=16, positions=9, channels=36, width=96, depth=3, heads=4)
 
 
+def drawn(std: float) -> MMDiT:
+    """With weights at random, also where they begin at 0."""
+    torch.manual_seed(0)
+    model = MMDiT(SHAPE)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=std)
+    return model
+
+
 def inputs(shape: Shape, rows: int = 2, device: str = "cpu"):
     return (
         torch.randint(shape.vocabulary, (rows, shape.length), device=device),
@@ -50,10 +59,7 @@ def test_the_counted_operations_are_those_that_torch_counts():
 
 
 def test_both_streams_see_each_other():
-    torch.manual_seed(0)
-    model = MMDiT(SHAPE)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.1)
+    model = drawn(0.1)
     ids, mask, latent, *times = inputs(SHAPE)
     text, pixels = model(ids, mask, latent, *times)
     assert not torch.allclose(model(ids, mask, latent + 1, *times)[0], text, atol=1e-3)
@@ -61,10 +67,7 @@ def test_both_streams_see_each_other():
 
 
 def test_padding_is_not_looked_at():
-    torch.manual_seed(0)
-    model = MMDiT(SHAPE)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.1)
+    model = drawn(0.1)
     ids, mask, latent, *times = inputs(SHAPE)
     mask[:, 10:] = False
     text, pixels = model(ids, mask, latent, *times)
@@ -88,10 +91,7 @@ def test_in_bf16_it_says_nearly_the_same_and_answers_in_float32():
 
 
 def test_latents_a_thousand_spreads_away_do_not_overflow_in_half_precision():
-    torch.manual_seed(0)
-    model = MMDiT(SHAPE)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.05)
+    model = drawn(0.05)
     ids, mask, latent, *times = inputs(SHAPE)
     with torch.autocast("cpu", torch.float16):
         text, pixels = model(ids, mask, 1000 * latent, *times)

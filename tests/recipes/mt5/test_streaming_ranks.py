@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 
 import pytest
 
 from child_processes import finish, torchrun
 from stayfinite.recipes.language.built_in import travel_notes
+from tiny_language import write_shards
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -26,13 +25,7 @@ def launched(ranks: int, data: Path, model: Path, output: Path, *more: str):
 
 @pytest.fixture
 def shards(tmp_path):
-    notes = travel_notes()[:120]
-    folder = tmp_path / "shards"
-    folder.mkdir()
-    for number in range(4):
-        with gzip.open(folder / f"part-{number}.jsonl.gz", "wt", encoding="utf-8") as file:
-            file.writelines(json.dumps({"text": text}) + "\n" for text in notes[number * 30 : number * 30 + 30])
-    return folder
+    return write_shards(tmp_path / "shards")
 
 
 def test_a_run_of_two_ranks_goes_on_with_one_and_says_what_comes_again(shards, model, tmp_path):

@@ -2,26 +2,18 @@ from __future__ import annotations
 
 import json
 import math
-import signal
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-import tiny_language
-from child_processes import finish
+from recipe_job import quiet
 from stayfinite.errors import NotReady, TrainingDiverged, UsageError
 from stayfinite.recipes import mt5
 from stayfinite.recipes.language.evaluation import Evaluation
 from stayfinite.recipes.language.trained import Author, find_model
 from stayfinite.recipes.settings import read_settings
 from tiny_language import settings, write_texts
-
-
-def quiet(line: str) -> None:
-    pass
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +36,8 @@ def test_a_run_leaves_models_checkpoints_result_and_description(trained):
     assert math.isfinite(result.validation_loss)
     for name in ("best", "final"):
         assert (output / name / "model.safetensors").is_file()
-        assert (
-            json.loads((output / name / "language.json").read_text(encoding="utf-8"))["objective"] == "span_corruption"
-        )
+        told = json.loads((output / name / "language.json").read_text(encoding="utf-8"))
+        assert told["objective"] == "span_corruption"
     assert len(list((output / "checkpoints").glob("step-*"))) == 2
     assert any("[" in line for line in said if line.startswith("  "))
 
@@ -65,24 +56,6 @@ def test_a_run_that_is_over_is_left_alone(trained, model, texts):
 def test_a_run_is_not_gone_on_with_on_other_masks(trained, model, texts):
     with pytest.raises(UsageError, match="noise_density 0.15 -> 0.5"):
         mt5.train(settings(texts, model, trained[0], noise_density=0.5), quiet)
-
-
-@pytest.mark.slow
-def test_a_killed_and_resumed_run_ends_with_the_very_same_weights_and_evaluations(trained, model, texts, tmp_path):
-    output = tmp_path / "killed"
-    script = str(Path(tiny_language.__file__))
-    killed = finish([sys.executable, script, texts, model, output, "7"])
-    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
-    said: list[str] = []
-    mt5.train(settings(texts, model, output), said.append)
-    # The step that was killed in the middle of being told may be gone with its checkpoint; nothing else is.
-    assert any(line in said for line in ("resumed after step 6", "resumed after step 4"))
-    for name in ("best", "final"):
-        one, other = (load_file(place / name / "model.safetensors") for place in (trained[0], output))
-        assert one.keys() == other.keys()
-        assert all(torch.equal(one[key], other[key]) for key in one)
-    evaluations = [json.loads((place / "evaluations.json").read_text()) for place in (trained[0], output)]
-    assert evaluations[0] == evaluations[1]
 
 
 def test_the_text_of_the_offending_example_is_in_the_incident(model, tmp_path, monkeypatch):
@@ -235,51 +208,14 @@ def test_a_training_without_one_finite_step_is_no_success(model, texts, tmp_path
 
 
 def test_flags_have_their_original_names_and_a_yaml_file_says_the_same(tmp_path):
-    flags = [
-        "--model-name",
-        "m",
-        "--output-dir",
-        "o",
-        "--tokenizer-dir",
-        "t",
-        "--checkpoint-dir",
-        "c",
-        "--epochs",
-        "2",
-        "--train-batch-size",
-        "3",
-        "--eval-batch-size",
-        "4",
-        "--checkpoint-steps",
-        "5",
-        "--eval-steps",
-        "6",
-        "--logging-steps",
-        "7",
-        "--keep-checkpoints",
-        "8",
-        "--learning-rate",
-        "9e-5",
-        "--warmup-steps",
-        "10",
-        "--weight-decay",
-        "0.1",
-        "--gradient-accumulation-steps",
-        "11",
-        "--max-grad-norm",
-        "1.5",
-        "--block-size",
-        "12",
-        "--cache-dir",
-        "d",
-        "--cleanup-checkpoints",
-        "--precision",
-        "bf16",
-        "--load-in-8bit",
-        "--wandb",
-        "--tensorboard",
-    ]
-    asked = read_settings(mt5.Mt5, flags, "mt5")
+    flags = (
+        "--model-name m --output-dir o --tokenizer-dir t --checkpoint-dir c --epochs 2 --train-batch-size 3 "
+        "--eval-batch-size 4 --checkpoint-steps 5 --eval-steps 6 --logging-steps 7 --keep-checkpoints 8 "
+        "--learning-rate 9e-5 --warmup-steps 10 --weight-decay 0.1 --gradient-accumulation-steps 11 "
+        "--max-grad-norm 1.5 --block-size 12 --cache-dir d --cleanup-checkpoints --precision bf16 --load-in-8bit "
+        "--wandb --tensorboard"
+    )
+    asked = read_settings(mt5.Mt5, flags.split(), "mt5")
     assert (asked.model_name, asked.keep_checkpoints, asked.precision) == ("m", 8, "bf16")
     assert asked.load_in_8bit
     names = (field for field in mt5.Mt5.__dataclass_fields__ if getattr(asked, field) != getattr(mt5.Mt5(), field))

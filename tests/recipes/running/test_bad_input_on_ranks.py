@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import re
@@ -18,7 +17,7 @@ from child_processes import finish, torchrun
 from recipe_job import NEVER, play_recipe
 from stage import Played
 from stayfinite.recipes.language.built_in import travel_notes
-from tiny_language import settings, tiny_model, write_texts
+from tiny_language import settings, tiny_model, write_shards, write_texts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -31,10 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_model(folder / "model")
     shutil.copytree(folder / "model", folder / "model-of-rank-0")
     write_texts(folder / "texts")
-    (folder / "shards").mkdir()
-    for number in range(4):
-        with gzip.open(folder / "shards" / f"part-{number}.jsonl.gz", "wt", encoding="utf-8") as file:
-            file.writelines(json.dumps({"text": text}) + "\n" for text in travel_notes()[number * 30 :][:30])
+    write_shards(folder / "shards")
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for number, text in enumerate(travel_notes()[:60]):

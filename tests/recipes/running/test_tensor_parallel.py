@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from recipe_job import NEVER, play_recipe, steps_of
+from recipe_job import NEVER, check_alike, play_recipe, steps_of, weights_of
 from stage import Played
 from stayfinite.recipes import mt5, sft, translate
-from stayfinite.recipes.chat.adapters import read_weights
 from stayfinite.recipes.exporting.exporting import export
 from tiny_language import settings as mt5_settings
 from tiny_language import tiny_model, write_texts
@@ -30,19 +30,6 @@ TWICE: dict[str, Any] = {
     "device": "cpu", "base_score": False, "checkpoint_steps": 2, "dropout": 0.0, "gradient_checkpointing": True,
 }  # fmt: skip
 """A fine-tuning whose activations are computed twice, in parts too."""
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("together")
-
-
-def alike(mine: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> bool:
-    return mine.keys() == theirs.keys() and all(torch.allclose(mine[name], theirs[name], atol=1e-3) for name in mine)
-
-
-def best_of(output: Path) -> dict[str, torch.Tensor]:
-    return load_file(output / "best" / "model.safetensors")
 
 
 def played(recipe: str, folder: Path, ranks: int | None, **runs: tuple[Any, int]) -> dict[str, Played]:
@@ -60,9 +47,7 @@ def translation(folder: Path, output: str, **more: Any) -> translate.Translate:
 
 @pytest.fixture(scope="module")
 def translations(folder: Path) -> dict[str, Played]:
-    def of(output: str, **more: Any) -> translate.Translate:
-        return translation(folder, output, **more)
-
+    of = partial(translation, folder)
     alone = played("translate", folder, None, alone=(of("alone", **SHORT), NEVER), to_four=(of("to-four", **SHORT), 3))
     two = played(
         "translate", folder, 2, together=(of("together", **TOGETHER), NEVER), to_one=(of("to-one", **TOGETHER), 3),
@@ -80,16 +65,14 @@ def translations(folder: Path) -> dict[str, Played]:
 def test_two_ranks_that_translate_together_learn_what_one_does(translations, folder):
     translations["together"].check()
     assert translations["together"].said.count("Saved the best model to") == 1, "one rank speaks"
-    assert steps_of(folder / "together") == pytest.approx(steps_of(folder / "alone"), rel=1e-4)
-    assert alike(best_of(folder / "together"), best_of(folder / "alone"))
+    check_alike(folder / "together", folder / "alone", steps=1e-4, weights=1e-3)
 
 
 def test_two_groups_of_two_share_the_rows(translations, folder):
     translations["square"].check()
     assert "redistributing" not in translations["square"].said, "torch's remarks are not for the user"
     assert json.loads((folder / "square" / "run.json").read_text())["ranks_in_batch"] == 2
-    assert steps_of(folder / "square") == pytest.approx(steps_of(folder / "alone"), rel=1e-4)
-    assert alike(best_of(folder / "square"), best_of(folder / "alone"))
+    check_alike(folder / "square", folder / "alone", steps=1e-4, weights=1e-3)
 
 
 def test_a_run_of_ranks_that_compute_together_goes_on_on_one_and_the_other_way_round(translations, folder):
@@ -106,7 +89,7 @@ def test_a_run_of_ranks_that_compute_together_goes_on_on_one_and_the_other_way_r
 def test_what_ranks_trained_together_is_exported(translations, folder, tmp_path):
     export(folder / "together", tmp_path / "out", say=lambda _: None)
     theirs = load_file(tmp_path / "out" / "model.safetensors")
-    mine = best_of(folder / "together")
+    mine = weights_of(folder / "together")
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
 
 
@@ -142,9 +125,7 @@ def test_two_ranks_train_the_adapters_of_a_t5_together(folder):
 
 @pytest.fixture(scope="module")
 def tunings(folder: Path) -> dict[str, Played]:
-    def of(output: str, **more: Any) -> sft.Sft:
-        return tuning(folder, output, **more)
-
+    of = partial(tuning, folder)
     sft.train(tuning(folder, "sft-base", model="tiny", epochs=1), lambda _: None)
     played("sft", folder, None, sft_alone=(of("sft-alone"), NEVER))
     two = played(
@@ -164,8 +145,7 @@ def tuning(folder: Path, output: str, **more: Any) -> sft.Sft:
 @pytest.mark.parametrize("name", ["sft-together", "sft-square"])
 def test_ranks_train_the_adapters_of_a_llama_together(tunings, folder, name):
     tunings[name].check()
-    assert steps_of(folder / name) == pytest.approx(steps_of(folder / "sft-alone"), rel=1e-4)
-    assert alike(read_weights(folder / name / "best"), read_weights(folder / "sft-alone" / "best"))
+    check_alike(folder / name, folder / "sft-alone", steps=1e-4, weights=1e-3)
 
 
 def test_a_fine_tuning_in_parts_goes_on_in_one_process(tunings, folder):

@@ -27,6 +27,13 @@ def schedule(clock, shape="linear", **settings):
     )
 
 
+def started(shape="linear", **settings):
+    clock = Clock()
+    made = schedule(clock, shape, **settings)
+    made.start()
+    return clock, made
+
+
 def at(made, clock, minutes, *, step=0.1):
     """The rate after so many minutes of even steps."""
     until = 1000.0 + 60 * minutes
@@ -51,9 +58,7 @@ def test_it_rises_falls_and_is_0_when_the_time_is_up():
 
 
 def test_each_group_keeps_its_own_height():
-    clock = Clock()
-    made = schedule(clock)
-    made.start()
+    clock, made = started()
     at(made, clock, 1.0)
     assert made.get_last_lr() == pytest.approx([1.0, 0.5])
 
@@ -62,16 +67,12 @@ def test_each_group_keeps_its_own_height():
     ("shape", "middle"), [("cosine", 0.5), ("constant", 1.0), ("inverse_sqrt", math.sqrt(0.1 / 0.55))]
 )
 def test_other_shapes(shape, middle):
-    clock = Clock()
-    made = schedule(clock, shape)
-    made.start()
+    clock, made = started(shape)
     assert at(made, clock, 5.5) == pytest.approx(middle)
 
 
 def test_steps_count_where_they_end_first():
-    clock = Clock()
-    made = schedule(clock, steps=4, warmup=0.0)
-    made.start()
+    _, made = started(steps=4, warmup=0.0)
     rates = []
     for _ in range(4):
         made.step()
@@ -88,9 +89,7 @@ def test_time_before_the_first_step_does_not_count():
 
 
 def test_a_resumed_run_has_the_time_that_is_left():
-    clock = Clock()
-    first = schedule(clock)
-    first.start()
+    clock, first = started()
     at(first, clock, 6.0)
     later = Clock()
     second = schedule(later)
@@ -103,9 +102,7 @@ def test_a_resumed_run_has_the_time_that_is_left():
 
 
 def test_a_rollback_within_a_process_gives_no_time_back():
-    clock = Clock()
-    made = schedule(clock)
-    made.start()
+    clock, made = started()
     at(made, clock, 2.0)
     state = made.state_dict()
     at(made, clock, 6.0)
@@ -116,10 +113,7 @@ def test_a_rollback_within_a_process_gives_no_time_back():
 
 @pytest.mark.parametrize("pause", [30.0, 200.0])
 def test_a_pause_moves_the_rate_no_further_than_a_step_and_is_made_up_for_until_the_end(pause):
-    clock, even = Clock(), Clock()
-    made, other = schedule(clock), schedule(even)
-    made.start()
-    other.start()
+    (clock, made), (even, other) = started(), started()
     before = at(made, clock, 0.3, step=1 / 60)
     assert before == pytest.approx(0.3)
     clock.now += pause  # an incident is explained, within the warmup
@@ -137,18 +131,14 @@ def test_a_pause_moves_the_rate_no_further_than_a_step_and_is_made_up_for_until_
 
 
 def test_steps_that_have_become_slower_for_good_are_usual_after_a_while():
-    clock = Clock()
-    made = schedule(clock)
-    made.start()
+    clock, made = started()
     at(made, clock, 1.0, step=0.01)
     at(made, clock, 9.0, step=0.1)
     assert made.share == pytest.approx(0.9, abs=0.02)
 
 
 def test_more_minutes_for_a_run_whose_time_was_up_raise_its_rate_again():
-    clock = Clock()
-    first = schedule(clock)
-    first.start()
+    clock, first = started()
     assert at(first, clock, 10.0) == pytest.approx(0.0, abs=1e-6)
     second = schedule(Clock(), minutes=20)
     second.load_state_dict(first.state_dict())

@@ -66,14 +66,11 @@ def test_an_empty_field_is_an_error_with_its_line(tmp_path: Path, row: str) -> N
         read_questions([str(tmp_path / "a.jsonl")], Columns())
 
 
-def test_a_number_that_is_not_finite_is_an_error_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"question": "x", "answer": 1}\n{"question": "y", "answer": NaN}\n')
-    with pytest.raises(UsageError, match="a.jsonl:2"):
-        read_questions([str(tmp_path / "a.jsonl")], Columns())
-
-
-def test_a_row_that_is_no_json_is_an_error_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"question": "x", "answer": 1}\n{"question": "y", "ans\n')
+@pytest.mark.parametrize("row", ['{"question": "y", "answer": NaN}', '{"question": "y", "ans'])
+def test_a_number_that_is_not_finite_and_a_row_that_is_no_json_are_errors_with_their_line(
+    tmp_path: Path, row: str
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"question": "x", "answer": 1}\n' + row + "\n")
     with pytest.raises(UsageError, match="a.jsonl:2"):
         read_questions([str(tmp_path / "a.jsonl")], Columns())
 

@@ -1,24 +1,21 @@
-"""`train sft --stream on`: the rows of many files, resumed to the bit, shared out, refused in a sentence."""
+"""`train sft --stream on`: the rows of many files, shared out, refused in a sentence."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import shutil
 import tracemalloc
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from recipe_job import NEVER, check_went_on, play_recipe
-from stayfinite.errors import LoaderFailed, UsageError
+from recipe_job import quiet
+from stayfinite.errors import UsageError
 from stayfinite.readers.data.arrow_rows import dataset_source
 from stayfinite.readers.data.opening import open_data
-from stayfinite.recipes.chat.adapters import read_weights
 from stayfinite.recipes.chat.data import conversions
 from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.chat.questions import Columns, Question, key_of
@@ -31,10 +28,6 @@ from stayfinite.recipes.streaming.stream import Bounds, Rows, Spot, Stream, Stri
 from .conftest import small
 
 ASKED = conversions("metric", 96, held_out=False)
-
-
-def quiet(_: str) -> None:
-    return
 
 
 def write_rows(path: Path, questions: list[Question], opener: Any = gzip.open) -> Path:
@@ -58,19 +51,6 @@ def streamed(data: Path | str, output: Path, **more: Any) -> Sft:
     return small(output, **(settings | more))
 
 
-@pytest.fixture(scope="module")
-def whole(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run to its end, which nobody cut."""
-    output = tmp_path_factory.mktemp("run") / "whole"
-    train(streamed(shards, output), quiet)
-    return output
-
-
-def losses(run: Path) -> list[tuple[int, float]]:
-    rows = map(json.loads, (run / "steps.jsonl").read_text().splitlines())
-    return sorted({row["step"]: row["loss"] for row in rows}.items())
-
-
 class Words:
     """A tokenizer whose tokens are characters, enough for a pool."""
 
@@ -92,21 +72,6 @@ def loader_for(data: Path, rank: int = 0, ranks: int = 1, say: Any = quiet, **mo
     place = Place(device=torch.device("cpu"), rank=rank, count=ranks)
     loader = found.loader(config, Prompting(tokenizer=Words()), place, say, batch_size=4)
     return loader, found
-
-
-def test_a_run_that_was_cut_takes_the_very_steps_of_one_that_was_not(whole: Path, shards: Path, tmp_path: Path) -> None:
-    def cut(line: str) -> None:
-        if line.startswith("step      5 of"):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(streamed(shards, tmp_path), cut)
-    said: list[str] = []
-    train(streamed(shards, tmp_path), said.append)
-    assert any(line.startswith("resumed after step") for line in said)
-    assert losses(tmp_path) == losses(whole)
-    one, other = read_weights(whole / "best"), read_weights(tmp_path / "best")
-    assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -200,61 +165,3 @@ def test_a_hubs_data_of_unknown_size_needs_a_number_of_steps(tmp_path: Path) -> 
     with pytest.raises(UsageError, match="does not say how large") as caught:
         train(small(tmp_path, batch_size=8, base_score=False), quiet, dataset=endless)
     assert "--max-steps" in str(caught.value.fix)
-
-
-def test_a_shard_that_vanishes_is_named_during_training_and_when_a_run_goes_on(shards: Path, tmp_path: Path) -> None:
-    mine = tmp_path / "shards"
-    shutil.copytree(shards, mine)
-
-    def remove(line: str) -> None:
-        if line.startswith("step      3 of"):
-            for path in mine.iterdir():
-                path.unlink()
-
-    with pytest.raises(LoaderFailed, match=r"part-\d.jsonl.gz was removed during training"):
-        train(streamed(mine, tmp_path / "run", epochs=2), remove)
-    for path in shards.iterdir():
-        if path.name != "part-2.jsonl.gz":
-            shutil.copy(path, mine)
-    with pytest.raises(UsageError, match="started with other files. gone: .*part-2.jsonl.gz"):
-        train(streamed(mine, tmp_path / "run", epochs=2), quiet)
-
-
-@pytest.mark.parametrize("packed", ["jsonl.gz", "jsonl.zst", "parquet"])
-def test_a_shard_that_is_cut_is_never_taken_for_a_shorter_one(packed: str, tmp_path: Path) -> None:
-    many = [Question(text=f"What is {n * 7919 % 100_003}?", answer=str(n)) for n in range(30_000)]
-    path = tmp_path / f"rows.{packed}"
-    if packed == "parquet":
-        arrow = pytest.importorskip("pyarrow")
-        import pyarrow.parquet
-
-        table = arrow.table({"question": [q.text for q in many], "answer": [q.answer for q in many]})
-        pyarrow.parquet.write_table(table, path)
-    else:
-        zstandard = pytest.importorskip("zstandard")
-        write_rows(path, many, gzip.open if packed == "jsonl.gz" else zstandard.open)
-    path.write_bytes(path.read_bytes()[:-300])
-    with pytest.raises((LoaderFailed, UsageError), match=rf"rows.{packed}.*(reading stopped|not valid)"):
-        list(QuestionReader(columns=Columns())(open_data([path])[0]))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_two_ranks_go_on_after_a_kill_and_stop_together_where_one_has_no_row(shards: Path, tmp_path: Path) -> None:
-    def settings(output: str, **more: Any) -> dict[str, Any]:
-        return asdict(streamed(shards, tmp_path / output, batch_size=4, **more))
-
-    one = write_rows(tmp_path / "one.jsonl", ASKED[:1], open)
-    val = write_rows(tmp_path / "val.jsonl", ASKED[1:9], open)
-    runs = {
-        "whole": (settings("whole"), NEVER),
-        "killed": (settings("killed"), 7),
-        "again": (settings("killed"), NEVER),
-        "none": (settings("none", train=(str(one),), val=(str(val),)), NEVER),
-    }
-    played = play_recipe("sft", runs, tmp_path, ranks=2)
-    check_went_on(played, tmp_path, steps=len(losses(tmp_path / "whole")))
-    assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
-    assert all(played["none"].ends)
-    assert "rank 1 of 2 has no batch in epoch 0: too few rows" in played["none"].said
-    assert "Traceback" not in played["none"].said

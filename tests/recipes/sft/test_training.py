@@ -3,8 +3,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import signal
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -12,15 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
-from recipe_job import NEVER, play_recipe, weights_of_ranks
+from recipe_job import quiet, weights_of
 from stayfinite.autopsy.incidents.build import load_build
-from stayfinite.cli import main
-from stayfinite.errors import TrainingDiverged, UsageError
+from stayfinite.errors import UsageError
 from stayfinite.recipes import sft
-from stayfinite.recipes.chat.adapters import is_fresh, read_weights
+from stayfinite.recipes.chat.adapters import is_fresh
 from stayfinite.recipes.chat.assembling import adapted, base_of
 from stayfinite.recipes.running import timing
 from stayfinite.recipes.running.processes import Place
@@ -28,19 +25,6 @@ from stayfinite.recipes.settings import read_settings
 from stayfinite.recipes.sft import Sft, quick, settled, train
 
 from .conftest import small
-
-
-def quiet(_: str) -> None:
-    return
-
-
-def steps_of(place: Path) -> list[tuple[int, float]]:
-    lines = (place / "steps.jsonl").read_text().splitlines()
-    return [(row["step"], row["loss"]) for row in map(json.loads, lines)]
-
-
-def adapter_of(place: Path) -> dict[str, torch.Tensor]:
-    return read_weights(place / "best")
 
 
 def test_a_run_leaves_what_it_promises(run: Path) -> None:
@@ -53,7 +37,7 @@ def test_a_run_leaves_what_it_promises(run: Path) -> None:
     record = json.loads((run / "run.json").read_text())
     assert (record["recipe"], record["steps"], record["config"]["rank"]) == ("sft", 6, 4)
     assert json.loads((run / "check.json").read_text())["verdict"] == "healthy"
-    assert not is_fresh(adapter_of(run))
+    assert not is_fresh(weights_of(run))
     # The checkpoint holds the adapter and its moments, and nothing of the base.
     held = {name for file in (run / "checkpoints").rglob("*.safetensors") for name in load_file(file)}
     assert any("lora_A" in name for name in held)
@@ -118,19 +102,7 @@ def test_a_base_that_was_saved_in_fp16_is_trained_in_full_precision(run: Path, t
     AutoTokenizer.from_pretrained(run / "base").save_pretrained(tmp_path / "half")
     result = train(small(tmp_path / "run", model=str(tmp_path / "half"), task="metric", epochs=1), quiet)
     assert result.last_loss == pytest.approx(result.last_loss)  # finite
-    assert {tensor.dtype for tensor in adapter_of(tmp_path / "run").values()} == {torch.float32}
-
-
-@pytest.mark.slow
-def test_a_run_in_which_no_step_was_finite_is_not_called_a_training(run: Path, tmp_path: Path) -> None:
-    shutil.copytree(run / "base", tmp_path / "base")
-    weights = load_file(tmp_path / "base" / "model.safetensors")
-    weights["model.norm.weight"].fill_(float("nan"))
-    save_file(weights, tmp_path / "base" / "model.safetensors", metadata={"format": "pt"})
-    config = small(tmp_path / "run", model=str(tmp_path / "base"), task="metric", epochs=1, base_score=False)
-    with pytest.raises(TrainingDiverged, match="all 3 steps had a NaN or inf loss"):
-        train(config, quiet)
-    assert not (tmp_path / "run" / "result.json").exists()
+    assert {tensor.dtype for tensor in weights_of(tmp_path / "run").values()} == {torch.float32}
 
 
 @pytest.mark.parametrize(
@@ -150,21 +122,14 @@ def test_a_setting_that_cannot_work_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-def test_an_answer_that_does_not_fit_stops_the_run_with_its_row(run: Path, tmp_path: Path) -> None:
-    data = tmp_path / "long.jsonl"
-    data.write_text('{"question": "a", "answer": "1"}\n{"question": "b", "answer": "' + "1" * 300 + '"}\n')
-    config = small(tmp_path / "run", model=str(run / "base"), train=(str(data),), val=(str(data),), max_length=128)
+@pytest.mark.parametrize("held", ["train", "val"])
+def test_an_answer_that_does_not_fit_stops_the_run_with_its_row(run: Path, tmp_path: Path, held: str) -> None:
+    short, long = tmp_path / "short.jsonl", tmp_path / "long.jsonl"
+    short.write_text('{"question": "a", "answer": "1"}\n')
+    long.write_text('{"question": "a", "answer": "1"}\n{"question": "b", "answer": "' + "1" * 300 + '"}\n')
+    settings = {"model": str(run / "base"), "train": (str(short),), "val": (str(short),), "max_length": 128}
+    config = small(tmp_path / "run", **(settings | {held: (str(long),)}))
     with pytest.raises(UsageError, match=r"long.jsonl:2: its answer of"):
-        train(config, quiet)
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_held_out_answer_that_does_not_fit_stops_the_run_before_its_first_step(run: Path, tmp_path: Path) -> None:
-    data, val = tmp_path / "short.jsonl", tmp_path / "long.jsonl"
-    data.write_text('{"question": "a", "answer": "1"}\n')
-    val.write_text('{"question": "b", "answer": "' + "1" * 300 + '"}\n')
-    config = small(tmp_path / "run", model=str(run / "base"), train=(str(data),), val=(str(val),), max_length=128)
-    with pytest.raises(UsageError, match=r"long.jsonl:1: its answer of"):
         train(config, quiet)
     assert not (tmp_path / "run").exists()
 
@@ -204,18 +169,7 @@ def test_a_quick_look_does_not_mind_what_lies_in_the_output_directory(run: Path,
     assert [path.name for path in tmp_path.iterdir()] == ["best"]
 
 
-def test_a_yaml_file_says_the_same_as_flags(tmp_path: Path) -> None:
-    from stayfinite.recipes.settings import read_settings
-
-    path = tmp_path / "sft.yaml"
-    path.write_text(yaml.safe_dump({"rank": 8, "learning_rate": 0.001, "gradient_checkpointing": False}))
-    read = read_settings(Sft, ["--config", str(path), "--rank", "2"], "sft")
-    assert (read.rank, read.learning_rate, read.gradient_checkpointing) == (2, 0.001, False)
-
-
 def test_what_is_asked_for_counts_even_where_it_is_the_usual_default() -> None:
-    from stayfinite.recipes.settings import read_settings
-
     def read(*flags: str) -> Sft:
         return read_settings(Sft, flags, "sft", settled)
 
@@ -223,14 +177,6 @@ def test_what_is_asked_for_counts_even_where_it_is_the_usual_default() -> None:
     assert read("--batch-size", str(Sft().batch_size)).batch_size == Sft().batch_size
     assert read("--model", "smollm2").task == "units"
     assert read("--train", "own.csv").batch_size == Sft().batch_size
-
-
-def test_every_setting_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["train", "sft", "--help"])
-    assert ended.value.code == 0
-    shown = capsys.readouterr().out
-    assert all(f"--{field.name.replace('_', '-')}" in shown or f"--no-{field.name}" in shown for field in fields(Sft))
 
 
 @pytest.mark.parametrize(
@@ -245,15 +191,6 @@ def test_a_run_is_not_gone_on_with_other_data_another_model_or_another_order(
     with pytest.raises(UsageError, match=f"holds a run with other settings: .*{name}"):
         train(replace(small(place, base_score=True, check="stop"), **{name: value}), quiet)
     assert {path: path.read_bytes() for path in place.rglob("*.json")} == before
-
-
-def test_the_run_of_another_program_is_not_gone_on_with(run: Path, tmp_path: Path) -> None:
-    place = tmp_path / "again"
-    shutil.copytree(run, place)
-    record = json.loads((place / "run.json").read_text())
-    (place / "run.json").write_text(json.dumps(record | {"recipe": "mmdit"}))
-    with pytest.raises(UsageError, match="is from mmdit, not sft"):
-        train(small(place, base_score=True, check="stop"), quiet)
 
 
 @pytest.mark.slow
@@ -290,9 +227,9 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_an_evaluation_counts_also_where_a_checkpoint_was_written_before_it(
-    tmp_path: Path, seconds: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def ten_seconds(seconds: list[float], monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The same clock, with evaluations that take ten seconds."""
     asked = sft.evaluate
 
     def slow(*arguments: Any, **options: Any) -> Any:
@@ -300,6 +237,11 @@ def test_an_evaluation_counts_also_where_a_checkpoint_was_written_before_it(
         return asked(*arguments, **options)
 
     monkeypatch.setattr(sft, "evaluate", slow)
+    return seconds
+
+
+@pytest.mark.usefixtures("ten_seconds")
+def test_an_evaluation_counts_also_where_a_checkpoint_was_written_before_it(tmp_path: Path) -> None:
     settings = small(tmp_path, epochs=9, minutes=7 / 60, checkpoint_steps=3, eval_epochs=1)
     assert train(settings, quiet).steps == 3
     assert train(settings, quiet).steps == 3
@@ -307,16 +249,9 @@ def test_an_evaluation_counts_also_where_a_checkpoint_was_written_before_it(
 
 @pytest.mark.parametrize(("eval_epochs", "evaluations"), [(None, 1), (1, 3)])
 def test_with_minutes_an_evaluation_that_takes_over_a_tenth_of_the_time_is_left_to_the_end_unless_it_is_asked_for(
-    tmp_path: Path, seconds: list[float], monkeypatch: pytest.MonkeyPatch, eval_epochs: int | None, evaluations: int
+    tmp_path: Path, ten_seconds: list[float], monkeypatch: pytest.MonkeyPatch, eval_epochs: int | None, evaluations: int
 ) -> None:
-    asked = sft.evaluate
-
-    def slow(*arguments: Any, **options: Any) -> Any:
-        seconds[0] += 10.0
-        return asked(*arguments, **options)
-
-    monkeypatch.setattr(sft, "evaluate", slow)
-    monkeypatch.setattr(sft, "EvaluationBudget", partial(sft.EvaluationBudget, clock=lambda: seconds[0]))
+    monkeypatch.setattr(sft, "EvaluationBudget", partial(sft.EvaluationBudget, clock=lambda: ten_seconds[0]))
     train(small(tmp_path, epochs=3, minutes=60, base_score=True, eval_epochs=eval_epochs), quiet)
     assert len(json.loads((tmp_path / "evaluations.json").read_text())["evaluations"]) == evaluations
 
@@ -343,30 +278,7 @@ def test_a_run_that_was_killed_has_the_minutes_that_are_left_and_one_whose_time_
     shutil.rmtree(tmp_path / "best")
     (tmp_path / "evaluations.json").unlink()
     assert train(settings, quiet).steps == 7
-    assert not is_fresh(adapter_of(tmp_path))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_a_run_that_was_killed_and_resumed_ends_with_the_same_bits(tmp_path: Path) -> None:
-    def settings(name: str) -> dict[str, Any]:
-        return asdict(
-            small(
-                tmp_path / name, rows=64, epochs=3, batch_size=8, dropout=0.1, checkpoint_steps=5, logging_steps=1,
-                eval_epochs=1, base_score=False,
-            )
-        )  # fmt: skip
-
-    runs = {"whole": (settings("whole"), NEVER), "cut": (settings("cut"), 11), "again": (settings("cut"), NEVER)}
-    played = play_recipe("sft", runs, tmp_path, ranks=None)
-    assert played["cut"].ends == [-signal.SIGKILL]
-    for name in ("whole", "again"):
-        played[name].check()
-    assert "resumed after step" in played["again"].said
-    assert dict(steps_of(tmp_path / "cut")) == dict(steps_of(tmp_path / "whole"))
-    assert weights_of_ranks(tmp_path / "cut", 1) == weights_of_ranks(tmp_path / "whole", 1)
-    one, two = adapter_of(tmp_path / "whole"), adapter_of(tmp_path / "cut")
-    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert not is_fresh(weights_of(tmp_path))
 
 
 @pytest.mark.parametrize("bits", ["8bit", "4bit"])
@@ -375,7 +287,7 @@ def test_a_quantised_base_is_adapted(run: Path, tmp_path: Path, bits: Any) -> No
     config = small(tmp_path, model=str(run / "base"), task="metric", bits=bits, epochs=1, rows=32)
     result = train(config, quiet)
     assert result.last_loss < result.first_loss
-    assert not is_fresh(adapter_of(tmp_path))
+    assert not is_fresh(weights_of(tmp_path))
 
 
 @pytest.mark.slow

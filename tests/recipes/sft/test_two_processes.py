@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from recipe_job import NEVER, check_went_on, play_recipe, steps_of
+from recipe_job import NEVER, check_alike, check_went_on, play_recipe, quiet, steps_of
 from stage import Played
-from stayfinite.recipes.chat.adapters import read_weights
 from stayfinite.recipes.sft import train
 
 from .conftest import small
@@ -26,11 +24,6 @@ RESUMABLE = HALF | {"epochs": 3, "dropout": 0.1, "checkpoint_steps": 3, "eval_ep
 
 GOING_ON = HALF | {"rows": 65, "epochs": 2, "dropout": 0.0, "checkpoint_steps": 2}
 """The last batch has one row: a rank is left without."""
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("sft")
 
 
 @pytest.fixture(scope="module")
@@ -65,30 +58,23 @@ def base_in(folder: Path) -> dict[str, Any]:
 
 def test_two_processes_learn_what_one_does_with_twice_the_batch(played, folder, tmp_path):
     played["two"].check()
-    train(small(tmp_path, **(HALF | base_in(folder) | {"batch_size": 16})), lambda _: None)
-    assert steps_of(folder / "two") == pytest.approx(steps_of(tmp_path), rel=1e-3)
-    mine, theirs = read_weights(folder / "two" / "best"), read_weights(tmp_path / "best")
-    assert all(torch.allclose(mine[name], theirs[name], atol=2e-3) for name in mine)
+    train(small(tmp_path, **(HALF | base_in(folder) | {"batch_size": 16})), quiet)
+    check_alike(folder / "two", tmp_path, steps=1e-3, weights=2e-3)
 
 
 def test_two_processes_that_were_killed_go_on_bit_for_bit_as_if_they_had_not_been(played, folder):
     check_went_on(played, folder, 12)
-    assert steps_of(folder / "whole") == steps_of(folder / "killed")
-    one, other = read_weights(folder / "whole" / "best"), read_weights(folder / "killed" / "best")
-    assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_a_run_of_two_processes_goes_on_in_one(played, folder):
     assert played["to-one"].ends == [-signal.SIGKILL, -signal.SIGKILL]
-    train(small(folder / "to-one", **(GOING_ON | base_in(folder))), lambda _: None)
+    train(small(folder / "to-one", **(GOING_ON | base_in(folder))), quiet)
     assert steps_of(folder / "to-one") == pytest.approx(steps_of(folder / "not-killed"), rel=1e-3)
 
 
 def test_processes_that_hold_a_part_each_learn_what_those_do_that_hold_all(played, folder):
     played["shard"].check()
-    assert steps_of(folder / "shard") == pytest.approx(steps_of(folder / "two"), rel=1e-3)
-    mine, theirs = read_weights(folder / "shard" / "best"), read_weights(folder / "two" / "best")
-    assert all(torch.allclose(mine[name], theirs[name], atol=2e-3) for name in mine)
+    check_alike(folder / "shard", folder / "two", steps=1e-3, weights=2e-3)
 
 
 def test_bad_questions_are_refused_on_every_rank(played):

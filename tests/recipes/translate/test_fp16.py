@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import T5ForConditionalGeneration
 
+from recipe_job import quiet
 from stayfinite.cli import main
 from stayfinite.errors import NotReady
 from stayfinite.recipes.running.checking import holds_in_fp16
@@ -23,10 +24,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:mkldnn_matmul failed:UserWarning"),
 ]
 BATCH = Padding(pad=0)([Example([50 + n, 60, 61, 1], [70 + n, 71, 1]) for n in range(8)])
-
-
-def silent(_):
-    return
 
 
 @pytest.fixture
@@ -61,7 +58,7 @@ def test_in_fp32_the_same_model_is_healthy(overflowing):
 
 def test_the_check_refuses_to_start_and_names_cause_and_module(overflowing):
     with pytest.raises(NotReady, match="fp16-overflow") as caught:
-        train(quick_settings(overflowing, precision="fp16", check="stop"), silent)
+        train(quick_settings(overflowing, precision="fp16", check="stop"), quiet)
     assert GUILTY in caught.value.fix
     assert caught.value.fix.startswith("--precision bf16")
     assert "--check warn" in caught.value.fix

@@ -6,16 +6,15 @@ import json
 import signal
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
-from safetensors.torch import load_file
 
 from child_processes import finish
-from recipe_job import NEVER, check_went_on, play_recipe, steps_of
+from recipe_job import NEVER, check_alike, check_went_on, play_recipe, quiet, steps_of
 from stage import Played
 from stayfinite.recipes.translate import train
 from tiny_translations import quick_settings, short_pairs, write_pairs
@@ -29,18 +28,13 @@ BUDGET: dict[str, Any] = {"batch_tokens": 100, "accumulation": 2, "epochs": 3, "
 SHARDED = BUDGET | {"shard": True}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("translate")
-
-
 def settings(folder: Path, output: str, **more: Any) -> dict[str, Any]:
     return asdict(quick_settings(folder, output_dir=str(folder / output), **more))
 
 
 @pytest.fixture(scope="module")
 def two(folder: Path) -> dict[str, Played]:
-    of = lambda output, **more: settings(folder, output, **more)  # noqa: E731
+    of = partial(settings, folder)
     runs = {
         "half": (of("half", **HALF), NEVER),
         "whole": (of("whole", **BUDGET), NEVER),
@@ -73,10 +67,6 @@ def four(folder: Path, two: dict[str, Played]) -> dict[str, Played]:
     return play_recipe("translate", runs, folder, ranks=4, stage=folder / "on-four")
 
 
-def best_of(output: Path) -> dict[str, torch.Tensor]:
-    return load_file(output / "best" / "model.safetensors")
-
-
 def result_of(output: Path) -> dict[str, Any]:
     return json.loads((output / "result.json").read_text())
 
@@ -84,18 +74,14 @@ def result_of(output: Path) -> dict[str, Any]:
 def test_two_ranks_with_half_the_batch_learn_what_one_does(two, folder):
     two["half"].check()
     assert two["half"].said.count("Saved the best model to") == 1, "one rank speaks"
-    alone = train(quick_settings(folder, output_dir=str(folder / "alone"), **WHOLE), lambda _: None)
+    alone = train(quick_settings(folder, output_dir=str(folder / "alone"), **WHOLE), quiet)
     assert alone.steps == len(steps_of(folder / "half"))
-    assert steps_of(folder / "half") == pytest.approx(steps_of(folder / "alone"), rel=1e-4)
-    mine, theirs = best_of(folder / "half"), best_of(folder / "alone")
-    assert all(torch.allclose(mine[name], theirs[name], atol=1e-4) for name in mine)
+    check_alike(folder / "half", folder / "alone", steps=1e-4, weights=1e-4)
     assert result_of(folder / "half")["scores"] == pytest.approx(result_of(folder / "alone")["scores"], rel=1e-3)
 
 
 def test_two_ranks_that_were_killed_go_on_bit_for_bit_as_if_they_had_not_been(two, folder):
     check_went_on(two, folder, len(steps_of(folder / "whole")))
-    mine, theirs = best_of(folder / "whole"), best_of(folder / "killed")
-    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
 def test_a_run_of_two_ranks_goes_on_on_one(two, folder):
@@ -151,10 +137,7 @@ def test_more_ranks_than_rows_are_refused_on_every_rank(four):
 
 def test_ranks_that_hold_a_part_each_learn_what_those_do_that_hold_all(two, folder):
     two["shard"].check()
-    assert steps_of(folder / "shard") == pytest.approx(steps_of(folder / "whole"), rel=1e-4)
-    mine, theirs = best_of(folder / "shard"), best_of(folder / "whole")
-    assert mine.keys() == theirs.keys()
-    assert all(torch.allclose(mine[name], theirs[name], atol=1e-4) for name in mine)
+    check_alike(folder / "shard", folder / "whole", steps=1e-4, weights=1e-4)
     assert result_of(folder / "shard")["scores"] == pytest.approx(result_of(folder / "whole")["scores"], rel=1e-3)
 
 
@@ -162,6 +145,6 @@ def test_a_sharded_run_of_two_ranks_goes_on_on_four_and_on_one(two, four, folder
     for name in ("shard-to-four", "shard-to-one"):
         assert two[name].ends == [-signal.SIGKILL, -signal.SIGKILL]
     four["shard-to-four"].check()
-    train(quick_settings(folder, output_dir=str(folder / "shard-to-one"), **SHARDED), lambda _: None)
+    train(quick_settings(folder, output_dir=str(folder / "shard-to-one"), **SHARDED), quiet)
     for name in ("shard-to-four", "shard-to-one"):
         assert steps_of(folder / name) == pytest.approx(steps_of(folder / "whole"), rel=1e-4)

@@ -1,20 +1,17 @@
-"""`train translate --stream on`: the rows of many files, resumed to the bit, shared out, refused in a sentence."""
+"""`train translate --stream on`: the rows of many files, shared out, refused in a sentence."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import shutil
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
-from recipe_job import NEVER, check_went_on, play_recipe
+from recipe_job import quiet
 from stayfinite.errors import LoaderFailed, UsageError
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.seq2seq.batching import loading_of
@@ -34,10 +31,6 @@ STREAM: dict[str, Any] = {
 }  # fmt: skip
 
 
-def quiet(_: str) -> None:
-    return
-
-
 def write_rows(path: Path, pairs: list[Pair], opener: Any = gzip.open, **more: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with opener(path, "wt", encoding="utf-8") as file:
@@ -54,23 +47,6 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where models are, and a run to its end, which nobody cut."""
-    return tmp_path_factory.mktemp("translate")
-
-
-@pytest.fixture(scope="module")
-def whole(shards: Path, place: Path) -> Path:
-    train(quick_settings(place, train=(str(shards),), output_dir=str(place / "whole"), **STREAM), quiet)
-    return place / "whole"
-
-
-def losses(run: Path) -> list[tuple[int, float]]:
-    rows = map(json.loads, (run / "steps.jsonl").read_text().splitlines())
-    return sorted({row["step"]: row["loss"] for row in rows}.items())
-
-
 def sources_of(data: list[str], rank: int = 0, ranks: int = 1, **more: Any) -> tuple[Counter[str], Any]:
     """What a rank is given in a pass, read back from its bytes, and the stream."""
     config = quick_settings(Path(data[0]).parent, train=tuple(data), **(STREAM | more))
@@ -84,23 +60,6 @@ def sources_of(data: list[str], rank: int = 0, ranks: int = 1, **more: Any) -> t
                           tokens=config.batch_tokens)  # fmt: skip
     rows = [row for batch in loader for row in batch["input_ids"].tolist()]
     return Counter(tokenizer.decode(row, skip_special_tokens=True) for row in rows), found
-
-
-def test_a_run_that_was_cut_takes_the_very_steps_of_one_that_was_not(whole: Path, place: Path, shards: Path) -> None:
-    settings = quick_settings(place, train=(str(shards),), output_dir=str(place / "cut"), **STREAM)
-
-    def cut(line: str) -> None:
-        if line.startswith("step      5 of"):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(settings, cut)
-    said: list[str] = []
-    train(settings, said.append)
-    assert any(line.startswith("resumed after step") for line in said)
-    assert losses(place / "cut") == losses(whole)
-    ours, theirs = (load_file(run / "best" / "model.safetensors") for run in (place / "cut", whole))
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
 @pytest.mark.parametrize("tokens", [None, 300])
@@ -146,78 +105,18 @@ def test_rows_that_cannot_be_used_are_passed_over(tmp_path: Path, capfd: pytest.
     assert "rows.jsonl:43: not JSON" in capfd.readouterr().err
 
 
-def test_a_shard_that_vanishes_is_named_during_training_and_when_a_run_goes_on(place: Path, shards: Path) -> None:
-    mine = place / "shards"
-    shutil.copytree(shards, mine)
-    settings = quick_settings(place, train=(str(mine),), output_dir=str(place / "gone"), **(STREAM | {"epochs": 2}))
-
-    def remove(line: str) -> None:
-        if line.startswith("step      3 of"):
-            for path in mine.iterdir():
-                path.unlink()
-
-    with pytest.raises(LoaderFailed, match=r"part-\d.jsonl.gz was removed during training"):
-        train(settings, remove)
-    for path in shards.iterdir():
-        if path.name != "part-2.jsonl.gz":
-            shutil.copy(path, mine)
-    with pytest.raises(UsageError, match="started with other files. gone: .*part-2.jsonl.gz"):
-        train(settings, quiet)
-
-
-@pytest.mark.parametrize("packed", ["jsonl.gz", "jsonl.zst", "parquet"])
-def test_a_shard_that_is_cut_is_never_taken_for_a_shorter_one(packed: str, tmp_path: Path) -> None:
-    many = [Pair(f"one {n * 7919 % 100_003}", f"two {n}") for n in range(30_000)]
-    path = tmp_path / f"rows.{packed}"
-    if packed == "parquet":
-        arrow = pytest.importorskip("pyarrow")
-        import pyarrow.parquet
-
-        table = arrow.table({"source": [pair.source for pair in many], "target": [pair.target for pair in many]})
-        pyarrow.parquet.write_table(table, path)
-    else:
-        zstandard = pytest.importorskip("zstandard")
-        write_rows(path, many, gzip.open if packed == "jsonl.gz" else zstandard.open)
-    path.write_bytes(path.read_bytes()[:-300])
-    with pytest.raises((LoaderFailed, UsageError), match=rf"rows.{packed}.*(reading stopped|not valid)"):
-        list(PairReader(columns=Columns())(files_of_pairs([str(path)])[0]))
-
-
-def test_a_datasets_object_is_streamed_and_trained_on(place: Path) -> None:
+def test_a_datasets_object_is_streamed_and_trained_on(folder: Path) -> None:
     datasets = pytest.importorskip("datasets")
     made = datasets.Dataset.from_dict({"source": [p.source for p in PAIRS], "target": [p.target for p in PAIRS]})
-    settings = quick_settings(place, train=(), output_dir=str(place / "object"), **(STREAM | {"max_steps": 3}))
+    settings = quick_settings(folder, train=(), output_dir=str(folder / "object"), **(STREAM | {"max_steps": 3}))
     assert train(settings, quiet, dataset=made).steps == 3
 
 
-def test_graphs_are_refused_with_a_stream(place: Path, shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_are_refused_with_a_stream(folder: Path, shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stayfinite.recipes.translate.refuse_place", lambda *_: None)  # as on a card
     settings = quick_settings(
-        place, train=(str(shards),), output_dir=str(place / "graphs"), graphs=True, gradient_checkpointing=False,
+        folder, train=(str(shards),), output_dir=str(folder / "graphs"), graphs=True, gradient_checkpointing=False,
         **STREAM,
     )  # fmt: skip
     with pytest.raises(UsageError, match="--graphs with a stream"):
         train(settings, quiet)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_two_ranks_go_on_after_a_kill_and_stop_together_where_one_has_no_row(shards: Path, tmp_path: Path) -> None:
-    def settings(output: str, **more: Any) -> dict[str, Any]:
-        options = STREAM | {"train": (str(shards),), "batch_size": 4} | more
-        return asdict(quick_settings(tmp_path, output_dir=str(tmp_path / output), **options))
-
-    one = write_rows(tmp_path / "one.jsonl", PAIRS[:1], open)
-    val = write_rows(tmp_path / "val.jsonl", PAIRS[1:9], open)
-    runs = {
-        "whole": (settings("whole"), NEVER),
-        "killed": (settings("killed"), 7),
-        "again": (settings("killed"), NEVER),
-        "none": (settings("none", train=(str(one),), val=(str(val),)), NEVER),
-    }
-    played = play_recipe("translate", runs, tmp_path, ranks=2)
-    check_went_on(played, tmp_path, steps=len(losses(tmp_path / "whole")))
-    assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
-    assert all(played["none"].ends)
-    assert "rank 1 of 2 has no batch in epoch 0: too few rows" in played["none"].said
-    assert "Traceback" not in played["none"].said

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from recipe_job import quiet
 from stayfinite.autopsy.incidents.rebuild import replay
 from stayfinite.cli import main
 from stayfinite.errors import TrainingDiverged, UsageError
@@ -24,10 +25,6 @@ from stayfinite.recipes.translate import Translate, build, train
 from tiny_translations import byte_model, quick_settings, write_pairs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def silent(_):
-    return
 
 
 def recorded(run, name):
@@ -88,7 +85,7 @@ def test_the_run_can_be_built_again_from_its_directory_alone(trained, tmp_path):
 def test_the_check_and_the_evaluations_change_nothing_of_the_training(trained, tmp_path):
     shutil.copytree(trained[0].parent / "model", tmp_path / "model")
     shutil.copy(trained[0].parent / "pairs.csv", tmp_path)
-    train(quick_settings(tmp_path, check="off", eval_epochs=9, ema=0.5, accumulation=2, prefix="to English: "), silent)
+    train(quick_settings(tmp_path, check="off", eval_epochs=9, ema=0.5, accumulation=2, prefix="to English: "), quiet)
     assert recorded(tmp_path / "run", "loss") == recorded(trained[0], "loss")
 
 
@@ -108,7 +105,7 @@ def test_a_batch_that_gives_nan_is_explained_with_its_texts_and_can_be_replayed(
 
     write_pairs(tmp_path / "pairs.csv", [*(Pair(f"word {n}", f"other {n}") for n in range(40)), Pair("Q word", "bad")])
     monkeypatch.setattr(translate, "loss_of", planted)
-    train(settings, silent)
+    train(settings, quiet)
     incident = tmp_path / "run" / "incidents" / "0001"
     rows = json.loads((incident / "incident.json").read_text())["rows"]
     assert "Q word => bad" in str(rows)
@@ -124,7 +121,7 @@ def test_a_training_without_one_finite_step_is_no_success_and_the_command_replay
         translate, "loss_of", lambda model, smoothing: lambda batch: healthy(model, smoothing)(batch) * float("nan")
     )
     with pytest.raises(TrainingDiverged, match="all 2 steps had a NaN or inf loss"):
-        train(settings, silent)
+        train(settings, quiet)
     assert not (tmp_path / "run" / "result.json").exists()
     assert main(["replay", str(tmp_path / "run" / "incidents" / "0001"), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["cause"] == "loss-formula-singularity"
@@ -132,13 +129,13 @@ def test_a_training_without_one_finite_step_is_no_success_and_the_command_replay
 
 def test_the_result_has_the_seconds_of_all_processes_and_a_finished_run_says_so(tmp_path):
     short = {"epochs": None, "eval_rows": 1, "samples": 0, "check": "off"}
-    train(quick_settings(tmp_path, max_steps=2, **short), silent)
+    train(quick_settings(tmp_path, max_steps=2, **short), quiet)
     events = tmp_path / "run" / "events.jsonl"
     began, *rest = events.read_text().splitlines()
     earlier = datetime.fromisoformat(json.loads(began)["time"]) - timedelta(hours=1)
     began = json.dumps(json.loads(began) | {"time": earlier.isoformat()})
     events.write_text("\n".join([began, *rest]) + "\n")
-    longer = train(quick_settings(tmp_path, max_steps=3, **short), silent)
+    longer = train(quick_settings(tmp_path, max_steps=3, **short), quiet)
     assert 3600 < longer.seconds < 3900
     assert json.loads((tmp_path / "run" / "result.json").read_text())["seconds"] == round(longer.seconds, 1)
     said = []
@@ -150,7 +147,7 @@ def test_the_result_has_the_seconds_of_all_processes_and_a_finished_run_says_so(
 
 def test_early_stopping_stops(tmp_path):
     settings = quick_settings(tmp_path, epochs=30, patience=1, learning_rate=1e-9, eval_rows=1, samples=0)
-    result = train(settings, silent)
+    result = train(settings, quiet)
     assert len(json.loads((tmp_path / "run" / "evaluations.json").read_text())["evaluations"]) == 2
     assert result.steps < 20
 
@@ -165,10 +162,10 @@ class Ticking(timing.TimedSchedule):
 
 @pytest.mark.slow
 def test_so_many_steps_and_so_many_minutes_are_kept(tmp_path, monkeypatch):
-    assert train(quick_settings(tmp_path, epochs=None, max_steps=3, eval_rows=1), silent).steps == 3
+    assert train(quick_settings(tmp_path, epochs=None, max_steps=3, eval_rows=1), quiet).steps == 3
     monkeypatch.setattr(timing, "TimedSchedule", Ticking)
     timed = quick_settings(tmp_path, epochs=None, minutes=0.02, eval_rows=1, output_dir=str(tmp_path / "timed"))
-    result = train(timed, silent)
+    result = train(timed, quiet)
     over = datetime.now(UTC)
     rates = recorded(tmp_path / "timed", "lr")
     assert result.steps > 3
@@ -176,7 +173,7 @@ def test_so_many_steps_and_so_many_minutes_are_kept(tmp_path, monkeypatch):
     plan = json.loads((tmp_path / "timed" / "run.json").read_text())
     assert (plan["minutes"], "steps" in plan) == (0.02, False)
     assert datetime.fromisoformat(plan["ends"]) <= over + timedelta(seconds=1.2)
-    again = train(timed, silent)
+    again = train(timed, quiet)
     assert again.steps == result.steps  # the time was used up: a process that goes on trains no further
 
 
@@ -192,7 +189,7 @@ def test_a_run_that_is_over_and_is_scored_again_keeps_the_time_of_its_training(t
     settings = quick_settings(tmp_path, epochs=1, eval_rows=1)
     records = []
     for beams in (1, 2):
-        train(replace(settings, beams=beams), silent)
+        train(replace(settings, beams=beams), quiet)
         records.append(json.loads((tmp_path / "run" / "result.json").read_text()))
     first, again = ({name: record[name] for name in ("steps", "seconds", "tokens_per_second")} for record in records)
     assert first == again
@@ -200,21 +197,21 @@ def test_a_run_that_is_over_and_is_scored_again_keeps_the_time_of_its_training(t
 
 
 def test_token_budgets_plan_as_many_steps_as_are_taken(tmp_path):
-    result = train(quick_settings(tmp_path, batch_tokens=200, epochs=3, eval_epochs=9, eval_rows=1), silent)
+    result = train(quick_settings(tmp_path, batch_tokens=200, epochs=3, eval_epochs=9, eval_rows=1), quiet)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["steps"] == result.steps
 
 
 def test_ranks_that_cannot_find_each_other_are_refused_before_they_wait(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")  # and nothing that would say where the others are
     with pytest.raises(UsageError, match=r"means 2 ranks, but RANK is not set(?s:.)*torchrun --nproc-per-node 2"):
-        train(quick_settings(tmp_path), silent)
+        train(quick_settings(tmp_path), quiet)
     assert not (tmp_path / "run").exists()
 
 
 def test_another_training_in_the_same_directory_is_refused(tmp_path):
-    train(quick_settings(tmp_path, epochs=1, eval_rows=1), silent)
+    train(quick_settings(tmp_path, epochs=1, eval_rows=1), quiet)
     with pytest.raises(UsageError, match="holds a run with other settings: batch_size 8 -> 4"):
-        train(quick_settings(tmp_path, epochs=1, batch_size=4), silent)
+        train(quick_settings(tmp_path, epochs=1, batch_size=4), quiet)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +234,7 @@ def test_another_training_in_the_same_directory_is_refused(tmp_path):
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(tmp_path, changes, words):
     with pytest.raises(UsageError, match=words):
-        train(quick_settings(tmp_path, **changes), silent)
+        train(quick_settings(tmp_path, **changes), quiet)
     assert not (tmp_path / "run").exists()
 
 
@@ -275,7 +272,7 @@ def test_bytes_can_be_read_by_a_model_that_is_built_here(tmp_path):
     byte_model(tmp_path / "model")
     settings = quick_settings(tmp_path, model="tiny", tokenizer="bytes", max_steps=2, eval_rows=1)
     write_pairs(tmp_path / "pairs.csv", [Pair(f"w{n}", f"v{n}") for n in range(20)])
-    assert train(settings, silent).steps == 2
+    assert train(settings, quiet).steps == 2
 
 
 @pytest.mark.parametrize(
