@@ -72,7 +72,7 @@ site: $(VENV)/.dev docs ## Build the docs site into site/, strictly; site/index.
 
 bench: $(VENV)/.dev ## Run every benchmark; each prints a table
 	@set -e; for script in $(filter-out %/__init__.py,$(wildcard benchmarks/*.py)); do \
-	  echo "== $$script"; $(BIN)/python "$$script"; done
+	  echo "== $$script"; PYTHONPATH=. $(BIN)/python "$$script"; done
 	@echo "== benchmarks.failures"; $(BIN)/python -m benchmarks.failures --quiet
 
 $(VENV)/.python:

@@ -28,4 +28,4 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from benchmarks.on_gpu.main import main
 
-    sys.exit(main(__doc__ or ""))
+    sys.exit(main(__doc__ or "", "cuda"))

@@ -28,13 +28,7 @@ from torch.nn import functional as F
 from stayfinite import Guard, Policy
 
 BATCH, LENGTH, WORDS = 8, 128, 4096
-
-
-class Silent:
-    """A console that prints nothing."""
-
-    def print(self, line: object) -> None:
-        """Say nothing."""
+SILENT = Console(quiet=True)
 
 
 class Decoder(nn.Module):
@@ -65,7 +59,7 @@ def remembering(device: str, incidents: int, rounds: int) -> float:
         torch.optim.SGD(model.parameters(), lr=0.0),
         policy=Policy(max_incidents=incidents),
         forward=lambda _: loss,
-        console=Silent(),
+        console=SILENT,
     )
     calls, times = 100, []
     for _ in range(rounds):
@@ -91,7 +85,7 @@ def incident(device: str, width: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         policy = Policy(gate="host", prove_steps=2)
         guard = Guard(
-            model, optimizer, policy=policy, run_dir=folder, forward=lambda each: model(**each), console=Silent()
+            model, optimizer, policy=policy, run_dir=folder, forward=lambda each: model(**each), console=SILENT
         )
         steps = [_timed(guard, batch(), device) for _ in range(8)]
         _timed(guard, batch(bad=True), device)

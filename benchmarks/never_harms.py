@@ -61,14 +61,16 @@ def run(job: Job) -> Result:
     """Run one training with one arm."""
     import torch
 
-    from benchmarks.harm import catalogue
     from benchmarks.harm.arms import make_arm
+    from benchmarks.harm.catalogue import HARMFUL, HEALTHY
+    from benchmarks.harm.trainings import Source
 
     torch.set_num_threads(1)
-    training = catalogue.find(job.training)
+    body = (HEALTHY | HARMFUL)[job.training]
     arm = make_arm(job.arm)
     begun = time.process_time()
-    metrics = training.body(arm, job.seed)
+    torch.manual_seed(job.seed)
+    metrics = body(arm, Source(job.seed))
     arm.close()
     return Result(job, metrics, arm.counts, time.process_time() - begun)
 
@@ -78,10 +80,10 @@ def jobs_of(arguments: argparse.Namespace) -> list[Job]:
     from benchmarks.harm.catalogue import HARMFUL, HEALTHY
 
     wanted = [
-        (training.name, harmful, arms)
+        (name, harmful, arms)
         for trainings, harmful, arms in ((HEALTHY, False, HEALTHY_ARMS), (HARMFUL, True, ARMS))
-        for training in trainings
-        if not arguments.only or training.name in arguments.only
+        for name in trainings
+        if not arguments.only or name in arguments.only
     ]
     seeds = range(arguments.seeds)
     return [Job(name, harmful, seed, arm) for name, harmful, arms in wanted for seed in seeds for arm in arms]

@@ -15,7 +15,6 @@ import argparse
 import json
 import statistics
 import tempfile
-import threading
 import time
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.trainer_overhead import LANES, PROMISE, WARMUP, Baton, Turns
+from benchmarks.trainer_overhead import SILENT, Lane, clock_of, race, told
 from stayfinite.integrations.transformers import StayFinite
 
 # These packages have no type annotations.
@@ -103,18 +102,13 @@ def trainer(kind: str, folder: Path, seed: int, steps: int, callbacks: list[Any]
     )  # fmt: skip
 
 
-class _Silent:
-    def print(self, line: Any) -> None:
-        """Say nothing."""
-
-
 def healthy(kind: str, seeds: int, steps: int) -> None:
     """Print a line per seed."""
     print(f"{kind}, {steps} steps a seed\nseed  refused  bounded  signs  findings  first to last")
     for seed in range(seeds):
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
-            trainer(kind, folder, seed, steps, [StayFinite(console=_Silent())]).train()
+            trainer(kind, folder, seed, steps, [StayFinite(console=SILENT)]).train()
             run = folder / "stayfinite"
             lines = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
             events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
@@ -129,41 +123,20 @@ def healthy(kind: str, seeds: int, steps: int) -> None:
 
 
 def cost(steps: int, stretch: int) -> None:
-    """Print the ratios."""
-    baton = Baton()
-    # CPU time of the whole process, while one lane runs.
-    turns = [Turns(lane, baton, time.process_time) for lane in range(len(LANES))]
+    """Print the ratios of CPU time: of the whole process, while one lane runs."""
 
-    def run(lane: int, folder: Path) -> None:
-        baton.wait(lane)
-        guards = [StayFinite(console=_Silent())] if LANES[lane] == "guarded" else []
-        made = trainer("grpo", folder / f"{lane}", 0, steps, [*guards, turns[lane]], width=256, layers=4, length=16)
-        made.train()
-        baton.hand_on()
+    def train(lane: Lane) -> None:
+        guards = [StayFinite(console=SILENT)] if lane.guarded else []
+        trainer("grpo", lane.folder, 0, steps, [*guards, clock_of(lane)], width=256, layers=4, length=16).train()
 
-    with tempfile.TemporaryDirectory() as place:
-        lanes = [threading.Thread(target=run, args=(lane, Path(place))) for lane in range(len(LANES))]
-        for lane in lanes:
-            lane.start()
-        for lane in lanes:
-            lane.join()
-    plain = turns[0].seconds
-    step = 1000 * statistics.median(plain[WARMUP:])
-    print(f"GRPO, 16 answers of 16 words a batch, {step:.0f} ms of CPU time a step when plain")
-    for name, turn in zip(LANES[1:], turns[1:], strict=True):
-        ratios = [
-            sum(turn.seconds[at : at + stretch]) / sum(plain[at : at + stretch])
-            for at in range(WARMUP, steps - stretch + 1, stretch)
-        ]
-        low, middle, high = statistics.quantiles(ratios, n=4)
-        promised = f"  (promised: at most {PROMISE})" if name == "guarded" else ""
-        print(f"  {name:12} {middle:.3f}x  [{low:.3f}, {high:.3f}]{promised}", flush=True)
+    print("GRPO, 16 answers of 16 words a batch, CPU time")
+    told(race(train, time.process_time), stretch)
 
 
 def main() -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("healthy", "cost"))
+    parser.add_argument("what", nargs="?", default="healthy", choices=("healthy", "cost"))
     parser.add_argument("--kind", choices=("grpo", "dpo"), default="grpo")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=300)

@@ -193,7 +193,7 @@ def _marks(told: dict[str, Any]) -> list[int]:
 
 if __name__ == "__main__":
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("what", choices=("plan", "card", "table"))
+    asked.add_argument("what", nargs="?", default="plan", choices=("plan", "card", "table"))
     asked.add_argument("files", nargs="*", type=Path)
     asked.add_argument("--shapes", nargs="+", choices=list(ROWS), default=list(ROWS))
     asked.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))

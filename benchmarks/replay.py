@@ -13,13 +13,17 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
+from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.incident_cost import BATCH, LENGTH, WORDS, Decoder, Silent
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.incident_cost import BATCH, LENGTH, SILENT, WORDS, Decoder
 from stayfinite import Guard, Policy
 
 
@@ -33,7 +37,7 @@ class Run:
         self.parameters = sum(each.numel() for each in model.parameters())
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
         policy = Policy(replay_every=every, snapshots=False)
-        self.guard = Guard(model, optimizer, policy=policy, forward=lambda each: model(**each), console=Silent())
+        self.guard = Guard(model, optimizer, policy=policy, forward=lambda each: model(**each), console=SILENT)
         self.taken = 0
 
     def step(self) -> float:

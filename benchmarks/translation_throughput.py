@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 from torch import Tensor
 from transformers import (
     PrinterCallback,
@@ -117,7 +118,14 @@ def ours(
     policy = Policy(precision=chosen.precision)
     forward = RecordedLoss(model, loss_of(model, 0.0), print, wanted=graphs)
     with Guard(
-        model, optimizer, scheduler, max_norm=1.0, policy=policy, run_dir=folder, forward=forward, console=_Silent()
+        model,
+        optimizer,
+        scheduler,
+        max_norm=1.0,
+        policy=policy,
+        run_dir=folder,
+        forward=forward,
+        console=Console(quiet=True),
     ) as guard:
         while meter.steps < steps:
             for group in grouped(guard.batches(loader), chosen.accumulation):
@@ -169,11 +177,6 @@ def theirs(
     trainer.train()
     meter.end()
     return meter
-
-
-class _Silent:
-    def print(self, line: Any) -> None:
-        """Say nothing."""
 
 
 def main() -> None:

@@ -15,6 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.watch_load import memory, processor_seconds
+
 LINE = {"version": 1, "grad_norm": 1.0, "lr": 1e-3, "loss_scale": None, "decision": "accept", "code": "finite"}
 
 
@@ -37,18 +41,18 @@ def main() -> None:
         with told.open("wb") as out, subprocess.Popen(command, stdout=out) as watch:
             _settle(told, given.runs)
             step = given.steps
-            start, wall = _cpu(watch.pid), time.monotonic()
+            start, wall = processor_seconds(watch.pid), time.monotonic()
             print(f"start: {start:.1f} s of processor time for {given.runs} runs of {given.steps} steps")
             while time.monotonic() - wall < given.seconds:
                 step += 1
                 _take(places[: given.active], step)
                 time.sleep(1.0)
-            used, took = _cpu(watch.pid) - start, time.monotonic() - wall
-            memory = int(Path(f"/proc/{watch.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
+            used, took = processor_seconds(watch.pid) - start, time.monotonic() - wall
+            held = memory(watch.pid)
             watch.terminate()
         told.unlink()
         print(
-            f"then: {used:.2f} s in {took:.0f} s, {used / took:.1%} of a core; {memory:.0f} MiB; cores {os.cpu_count()}"
+            f"then: {used:.2f} s in {took:.0f} s, {used / took:.1%} of a core; {held:.0f} MiB; cores {os.cpu_count()}"
         )
 
 
@@ -66,12 +70,6 @@ def _take(places: list[Path], step: int) -> None:
 
 def _line(step: int) -> str:
     return json.dumps(LINE | {"step": step, "loss": 0.5 + 3 * math.exp(-step / 100)}) + "\n"
-
-
-def _cpu(pid: int) -> float:
-    """Processor seconds of a process; Linux only."""
-    spent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(spent[11]) + int(spent[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

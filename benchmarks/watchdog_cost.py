@@ -20,6 +20,7 @@ import time
 
 import torch
 import torch.distributed as dist
+from rich.console import Console
 from torch import nn
 from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
@@ -51,13 +52,6 @@ class Unwatched(Progress):
         """Nothing."""
 
 
-class Silent:
-    """A console that says nothing."""
-
-    def print(self, line: object) -> None:
-        """Nothing."""
-
-
 def rank_of(rank: int, ranks: int, port: int, rounds: int, run_dir: str) -> None:
     """One rank's part; rank 0 prints."""
     torch.set_num_threads(1)
@@ -71,7 +65,7 @@ def rank_of(rank: int, ranks: int, port: int, rounds: int, run_dir: str) -> None
         torch.optim.AdamW(model.parameters(), lr=1e-5),
         policy=Policy(snapshots=False, desync_steps=0, report=False),
         run_dir=run_dir,
-        console=Silent(),
+        console=Console(quiet=True),
     )
     watched = guard._progress
     batch = torch.randn(64, 384)

@@ -10,7 +10,7 @@ SPLITS = ("unseen", "known")
 
 OWN = "Apache-2.0"
 """Programs, steps and all labels were written for this benchmark."""
-QUOTED = "excerpt quoted from its source, whose author keeps all rights; label Apache-2.0"
+QUOTED = "figures, messages and code as reported in its source, sentences in our words; label Apache-2.0"
 OURS = "written for this benchmark"
 
 

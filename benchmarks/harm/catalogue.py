@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 from benchmarks.harm import games, harmful, kinds, phases, rare
-from benchmarks.harm.trainings import HARMFUL, HEALTHY, Training
+from benchmarks.harm.trainings import HARMFUL, HEALTHY
 
-__all__ = ["HARMFUL", "HEALTHY", "find", "games", "harmful", "kinds", "phases", "rare"]
-
-
-def find(name: str) -> Training:
-    """A training by its name."""
-    return next(training for training in (*HEALTHY, *HARMFUL) if training.name == name)
+__all__ = ["HARMFUL", "HEALTHY", "games", "harmful", "kinds", "phases", "rare"]

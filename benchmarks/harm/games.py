@@ -35,10 +35,8 @@ class Pendulums:
 
 
 @healthy
-def reinforce(arm: Arm, seed: int) -> Metrics:
+def reinforce(arm: Arm, source: Source) -> Metrics:
     """REINFORCE with a running baseline on an unstable point."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     model = mlp(2, 32, 2, activation=nn.Tanh)
     loop = arm.take(model, torch.optim.Adam(model.parameters(), lr=5e-3))
     baseline, found = 0.0, []
@@ -59,10 +57,8 @@ def reinforce(arm: Arm, seed: int) -> Metrics:
 
 
 @healthy
-def clipped_policy(arm: Arm, seed: int) -> Metrics:
+def clipped_policy(arm: Arm, source: Source) -> Metrics:
     """PPO: several passes over the same samples, a clipped ratio, a value and an entropy term."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     policy, value = mlp(2, 32, 2, activation=nn.Tanh), mlp(2, 32, 1, activation=nn.Tanh)
     model = nn.ModuleList([policy, value])
     loop = arm.take(model, torch.optim.Adam(model.parameters(), lr=3e-3), max_norm=0.5)
@@ -101,10 +97,8 @@ def clipped_policy(arm: Arm, seed: int) -> Metrics:
 
 
 @healthy
-def target_network(arm: Arm, seed: int) -> Metrics:
+def target_network(arm: Arm, source: Source) -> Metrics:
     """DQN: values of actions, towards those of a copy that is renewed every 100 steps."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     model = mlp(2, 48, 2)
     target = copy.deepcopy(model)
     loop = arm.take(model, torch.optim.Adam(model.parameters(), lr=1e-3))
@@ -133,10 +127,8 @@ def target_network(arm: Arm, seed: int) -> Metrics:
 
 
 @healthy
-def adversaries(arm: Arm, seed: int) -> Metrics:
+def adversaries(arm: Arm, source: Source) -> Metrics:
     """A GAN on points of a ring: two models, two optimizers, losses that rise and fall against each other."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     maker, judge = mlp(4, 48, 2), mlp(2, 48, 1)
     ours = arm.take(maker, torch.optim.Adam(maker.parameters(), lr=1e-3, betas=(0.5, 0.99)))
     theirs = arm.take(judge, torch.optim.Adam(judge.parameters(), lr=1e-3, betas=(0.5, 0.99)))

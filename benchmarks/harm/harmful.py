@@ -2,47 +2,50 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.harm.arms import Arm
-from benchmarks.harm.trainings import Grammar, Metrics, NextToken, Source, harmful, mlp
-
-Pairs = tuple[Tensor, Tensor]
+from benchmarks.harm.trainings import (
+    Grammar,
+    Metrics,
+    NextToken,
+    Pair,
+    Source,
+    harmful,
+    loss_with,
+    measured,
+    mlp,
+    taught,
+)
 
 
 class Sines:
     """Regression to a sum of sines, and a model for it."""
 
-    def __init__(self, seed: int, width: int = 64) -> None:
-        torch.manual_seed(seed)
-        self.source = Source(seed)
-        self.model = mlp(8, width, width, 1)
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.model = mlp(8, 64, 64, 1)
+        self.loss = loss_with(self.model, F.mse_loss)
         self.direction = self.source.normal(8) / 2
 
-    def batch(self, rows: int = 32) -> Pairs:
+    def batch(self, rows: int = 32) -> Pair:
         x = self.source.normal(rows, 8)
         return x, torch.sin(x @ self.direction)[:, None] + 0.05 * self.source.normal(rows, 1)
 
-    def loss(self, batch: Pairs) -> Tensor:
-        return F.mse_loss(self.model(batch[0]), batch[1])
-
     def result(self) -> Metrics:
-        with torch.no_grad():
-            return {"loss": float(self.loss(self.batch(4096)))}
+        return {"loss": measured(self.loss, self.batch(4096))}
 
 
 @harmful
-def stale_second_moment(arm: Arm, seed: int) -> Metrics:
+def stale_second_moment(arm: Arm, source: Source) -> Metrics:
     """Rows are known by heart, so Adam's second moments have faded; one batch of another kind moves every weight."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     model = mlp(16, 128, 128, 5)
     x, y = source.normal(64, 16), source.integers(5, 64)
-
-    def loss_of(batch: Pairs) -> Tensor:
-        return F.cross_entropy(model(batch[0]), batch[1])
+    loss_of = loss_with(model, F.cross_entropy)
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.0)
     loop = arm.take(model, optimizer, forward=loss_of)
@@ -52,15 +55,12 @@ def stale_second_moment(arm: Arm, seed: int) -> Metrics:
         if step in (900, 1300):
             batch = (3 * source.normal(16, 16), source.integers(5, 16))
         loop.step(loop.forward(batch))
-    with torch.no_grad():
-        return {"loss": float(loss_of((x, y)))}
+    return {"loss": measured(loss_of, (x, y))}
 
 
 @harmful
-def corrupt_shard(arm: Arm, seed: int) -> Metrics:
+def corrupt_shard(arm: Arm, source: Source) -> Metrics:
     """A language model; 20 batches in a row are one token repeated, two thirds into training."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     grammar = Grammar(source, 0, 32)
     model = NextToken(32)
     loop = arm.take(model, torch.optim.AdamW(model.parameters(), lr=3e-3), max_norm=1.0, forward=model)
@@ -69,38 +69,27 @@ def corrupt_shard(arm: Arm, seed: int) -> Metrics:
         if 800 <= step < 820:
             texts = torch.full_like(texts, 7)
         loop.step(loop.forward(texts))
-    with torch.no_grad():
-        return {"loss": float(model(grammar.texts(source, 512, 16)))}
+    return {"loss": measured(model, grammar.texts(source, 512, 16))}
 
 
 @harmful
-def shard_of_noise(arm: Arm, seed: int) -> Metrics:
+def shard_of_noise(arm: Arm, source: Source) -> Metrics:
     """A classifier by SGD; 20 batches of noise at 30 times the usual scale with random labels."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     teacher, model = mlp(10, 32, 5), mlp(10, 64, 5)
+    batch_of = partial(taught, teacher, source, 10, sharpness=4)
 
-    def batch_of(rows: int) -> Pairs:
-        x = source.normal(rows, 10)
-        with torch.no_grad():
-            return x, (4 * teacher(x)).argmax(1)
-
-    def loss_of(batch: Pairs) -> Tensor:
-        return F.cross_entropy(model(batch[0]), batch[1])
+    loss_of = loss_with(model, F.cross_entropy)
 
     loop = arm.take(model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), forward=loss_of)
     for step in range(1200):
         bad = 1100 <= step < 1120
         loop.step(loop.forward((30 * source.normal(32, 10), source.integers(5, 32)) if bad else batch_of(32)))
-    with torch.no_grad():
-        return {"loss": float(loss_of(batch_of(8192)))}
+    return {"loss": measured(loss_of, batch_of(8192))}
 
 
 @harmful
-def rate_times_100(arm: Arm, seed: int) -> Metrics:
+def rate_times_100(arm: Arm, source: Source) -> Metrics:
     """The learning rate is 100 times as high for 3 steps, near the end."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     grammar = Grammar(source, 0, 32)
     model = NextToken(32)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
@@ -108,14 +97,13 @@ def rate_times_100(arm: Arm, seed: int) -> Metrics:
     for step in range(1200):
         optimizer.param_groups[0]["lr"] = 0.3 if 1100 <= step < 1103 else 3e-3
         loop.step(loop.forward(grammar.texts(source, 8, 16)))
-    with torch.no_grad():
-        return {"loss": float(model(grammar.texts(source, 512, 16)))}
+    return {"loss": measured(model, grammar.texts(source, 512, 16))}
 
 
 @harmful
-def one_row_unscaled(arm: Arm, seed: int) -> Metrics:
+def one_row_unscaled(arm: Arm, source: Source) -> Metrics:
     """Regression by SGD; at three steps one row of the batch was never normalized: 1,000 times as large."""
-    task = Sines(seed)
+    task = Sines(source)
     optimizer = torch.optim.SGD(task.model.parameters(), lr=0.02, momentum=0.9)
     loop = arm.take(task.model, optimizer, forward=task.loss)
     for step in range(1200):
@@ -128,9 +116,9 @@ def one_row_unscaled(arm: Arm, seed: int) -> Metrics:
 
 
 @harmful
-def sensor_glitches(arm: Arm, seed: int) -> Metrics:
+def sensor_glitches(arm: Arm, source: Source) -> Metrics:
     """Regression by Adam; in one batch of 50 a target is 10,000 instead of near 1."""
-    task = Sines(seed)
+    task = Sines(source)
     loop = arm.take(task.model, torch.optim.Adam(task.model.parameters(), lr=2e-3), forward=task.loss)
     for step in range(1500):
         x, y = task.batch()
@@ -141,9 +129,9 @@ def sensor_glitches(arm: Arm, seed: int) -> Metrics:
 
 
 @harmful
-def a_loss_not_divided(arm: Arm, seed: int) -> Metrics:
+def a_loss_not_divided(arm: Arm, source: Source) -> Metrics:
     """Every 200th batch is summed over 5,000 rows instead of averaged, by SGD."""
-    task = Sines(seed)
+    task = Sines(source)
     loop = arm.take(
         task.model, torch.optim.SGD(task.model.parameters(), lr=0.05), forward=lambda b: task.loss(b[0]) * b[1]
     )
@@ -153,10 +141,9 @@ def a_loss_not_divided(arm: Arm, seed: int) -> Metrics:
 
 
 @harmful
-def flipped_bit(arm: Arm, seed: int) -> Metrics:
+def flipped_bit(arm: Arm, source: Source) -> Metrics:
     """A bit flips in a gradient on its way: one element becomes huge, and the loss says nothing of it."""
-    torch.manual_seed(seed)
-    task = Sines(seed)
+    task = Sines(source)
     flip = {"now": False}
 
     def spoil(gradient: Tensor) -> Tensor:
@@ -176,9 +163,9 @@ def flipped_bit(arm: Arm, seed: int) -> Metrics:
 
 
 @harmful
-def not_finite_now_and_then(arm: Arm, seed: int) -> Metrics:
+def not_finite_now_and_then(arm: Arm, source: Source) -> Metrics:
     """One batch in 100 holds a NaN, and one in 100 an infinity."""
-    task = Sines(seed)
+    task = Sines(source)
     loop = arm.take(task.model, torch.optim.AdamW(task.model.parameters(), lr=2e-3), forward=task.loss)
     for _ in range(1000):
         x, y = task.batch()
@@ -189,9 +176,9 @@ def not_finite_now_and_then(arm: Arm, seed: int) -> Metrics:
 
 
 @harmful
-def flipped_weight(arm: Arm, seed: int) -> Metrics:
+def flipped_weight(arm: Arm, source: Source) -> Metrics:
     """A bit flips in a weight: one element is 300 from one step to the next."""
-    task = Sines(seed)
+    task = Sines(source)
     loop = arm.take(task.model, torch.optim.Adam(task.model.parameters(), lr=1e-3), forward=task.loss)
     weight = next(task.model.parameters())
     for step in range(1000):
@@ -243,10 +230,8 @@ class Attention(nn.Module):
 
 
 @harmful
-def attention_logits_grow(arm: Arm, seed: int) -> Metrics:
+def attention_logits_grow(arm: Arm, source: Source) -> Metrics:
     """A transformer in bf16 whose attention logits run away under a rate that is 50 times too high for 8 steps."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     grammar = Grammar(source, 0, 24)
     model = Attention(24)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95))
@@ -254,5 +239,4 @@ def attention_logits_grow(arm: Arm, seed: int) -> Metrics:
     for step in range(450):
         optimizer.param_groups[0]["lr"] = 0.15 if 350 <= step < 358 else 3e-3
         loop.step(loop.forward(grammar.texts(source, 8, 20)))
-    with torch.no_grad():
-        return {"loss": float(model(grammar.texts(source, 256, 20)))}
+    return {"loss": measured(model, grammar.texts(source, 256, 20))}

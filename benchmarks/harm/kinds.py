@@ -2,65 +2,69 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.harm.arms import Arm
-from benchmarks.harm.trainings import Grammar, Metrics, NextToken, Source, healthy, mlp
+from benchmarks.harm.trainings import (
+    Grammar,
+    Metrics,
+    NextToken,
+    Pair,
+    Source,
+    healthy,
+    loss_with,
+    measured,
+    mlp,
+    taught,
+)
 
 
 @healthy
-def gaussian_likelihood(arm: Arm, seed: int) -> Metrics:
+def gaussian_likelihood(arm: Arm, source: Source) -> Metrics:
     """Mean and variance of noisy data: a loss that goes below 0, with sharp gradients where it is sure."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     model = mlp(4, 64, 64, 2)
     directions = source.normal(2, 4)
 
-    def batch_of(rows: int) -> tuple[Tensor, Tensor]:
+    def batch_of(rows: int) -> Pair:
         x = source.normal(rows, 4)
         spread = 0.01 + 0.2 * torch.sigmoid(3 * x @ directions[1])
         return x, torch.sin(x @ directions[0]) + spread * source.normal(rows)
 
-    def loss_of(batch: tuple[Tensor, Tensor]) -> Tensor:
+    def loss_of(batch: Pair) -> Tensor:
         mean, log_variance = model(batch[0]).unbind(1)
         return F.gaussian_nll_loss(mean, batch[1], log_variance.exp(), eps=1e-6)
 
     loop = arm.take(model, torch.optim.Adam(model.parameters(), lr=2e-3), forward=loss_of)
     for _ in range(2500):
         loop.step(loop.forward(batch_of(32)))
-    with torch.no_grad():
-        return {"loss": float(loss_of(batch_of(8192)))}
+    return {"loss": measured(loss_of, batch_of(8192))}
 
 
 @healthy
-def summed_loss(arm: Arm, seed: int) -> Metrics:
+def summed_loss(arm: Arm, source: Source) -> Metrics:
     """A loss that is summed over rows of very different number."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     model = mlp(8, 64, 1)
     direction = source.normal(8)
 
-    def batch_of(rows: int) -> tuple[Tensor, Tensor]:
+    def batch_of(rows: int) -> Pair:
         x = source.normal(rows, 8)
         return x, torch.tanh(x @ direction)[:, None]
 
-    def loss_of(batch: tuple[Tensor, Tensor]) -> Tensor:
-        return F.mse_loss(model(batch[0]), batch[1], reduction="sum")
+    loss_of = loss_with(model, F.mse_loss, reduction="sum")
 
     loop = arm.take(model, torch.optim.Adam(model.parameters(), lr=1e-3), forward=loss_of)
     for _ in range(1500):
         loop.step(loop.forward(batch_of(1 + int(63 * float(source.uniform(1))))))
-    with torch.no_grad():
-        return {"loss": float(loss_of(batch_of(4096))) / 4096}
+    return {"loss": measured(loss_of, batch_of(4096)) / 4096}
 
 
 @healthy
-def few_rows(arm: Arm, seed: int) -> Metrics:
+def few_rows(arm: Arm, source: Source) -> Metrics:
     """Overfitting to 32 rows until the loss is next to nothing."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     model = mlp(16, 128, 5)
     x, y = source.normal(32, 16), source.integers(5, 32)
 
@@ -70,44 +74,36 @@ def few_rows(arm: Arm, seed: int) -> Metrics:
     loop = arm.take(model, torch.optim.AdamW(model.parameters(), lr=2e-3), forward=loss_of)
     for _ in range(1200):
         loop.step(loop.forward(source.integers(32, 8)))
-    with torch.no_grad():
-        return {"loss": float(loss_of(torch.arange(32)))}
+    return {"loss": measured(loss_of, torch.arange(32))}
 
 
 @healthy
-def large_gradients(arm: Arm, seed: int) -> Metrics:
+def large_gradients(arm: Arm, source: Source) -> Metrics:
     """Linear regression by SGD to targets of scale 10: large gradients, rightly."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     model = nn.Linear(8, 1)
     x = source.normal(256, 8)
     y = 10 * x @ source.normal(8, 1) + 30
-
-    def loss_of(batch: tuple[Tensor, Tensor]) -> Tensor:
-        return F.mse_loss(model(batch[0]), batch[1])
+    loss_of = loss_with(model, F.mse_loss)
 
     loop = arm.take(model, torch.optim.SGD(model.parameters(), lr=0.05), forward=loss_of)
     for _ in range(200):
         loop.step(loop.forward((x, y)))
-    with torch.no_grad():
-        return {"loss": float(loss_of((x, y)))}
+    return {"loss": measured(loss_of, (x, y))}
 
 
 @healthy
-def contrastive(arm: Arm, seed: int) -> Metrics:
+def contrastive(arm: Arm, source: Source) -> Metrics:
     """Two encoders that learn to find each other's pairs, with a temperature that is learned."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     left, right = mlp(12, 64, 16), mlp(10, 64, 16)
     temperature = nn.Parameter(torch.tensor(2.0))
     model = nn.ModuleList([left, right, nn.ParameterList([temperature])])
     views = source.normal(6, 12), source.normal(6, 10)
 
-    def batch_of(rows: int) -> tuple[Tensor, Tensor]:
+    def batch_of(rows: int) -> Pair:
         hidden = source.normal(rows, 6)
         return hidden @ views[0], hidden @ views[1] + 0.3 * source.normal(rows, 10)
 
-    def loss_of(batch: tuple[Tensor, Tensor]) -> Tensor:
+    def loss_of(batch: Pair) -> Tensor:
         one, other = F.normalize(left(batch[0]), dim=1), F.normalize(right(batch[1]), dim=1)
         logits = one @ other.T * temperature.exp().clamp(max=100)
         aim = torch.arange(len(one))
@@ -116,15 +112,12 @@ def contrastive(arm: Arm, seed: int) -> Metrics:
     loop = arm.take(model, torch.optim.AdamW(model.parameters(), lr=2e-3), forward=loss_of)
     for _ in range(1200):
         loop.step(loop.forward(batch_of(32)))
-    with torch.no_grad():
-        return {"loss": sum(float(loss_of(batch_of(32))) for _ in range(64)) / 64}
+    return {"loss": sum(measured(loss_of, batch_of(32)) for _ in range(64)) / 64}
 
 
 @healthy
-def diffusion(arm: Arm, seed: int) -> Metrics:
+def diffusion(arm: Arm, source: Source) -> Metrics:
     """Denoising of points; each batch has one noise level, and its loss a weight that spans three decades."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     model = mlp(3, 96, 96, 2, activation=nn.SiLU)
 
     def batch_of(rows: int, level: float | None = None) -> tuple[Tensor, Tensor, float]:
@@ -142,71 +135,53 @@ def diffusion(arm: Arm, seed: int) -> Metrics:
     loop = arm.take(model, torch.optim.Adam(model.parameters(), lr=1e-3), forward=loss_of)
     for _ in range(2500):
         loop.step(loop.forward(batch_of(64)))
-    with torch.no_grad():
-        return {f"noise {level}": float(loss_of(batch_of(8192, level))) for level in (0.03, 0.3, 3.0)}
+    return {f"noise {level}": measured(loss_of, batch_of(8192, level)) for level in (0.03, 0.3, 3.0)}
 
 
 @healthy
-def label_noise(arm: Arm, seed: int) -> Metrics:
+def label_noise(arm: Arm, source: Source) -> Metrics:
     """A classifier with 40 % wrong labels, all of a batch wrong in one of 50."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     teacher, model = mlp(10, 32, 5), mlp(10, 64, 5)
 
-    def batch_of(rows: int, share: float) -> tuple[Tensor, Tensor]:
-        x = source.normal(rows, 10)
-        with torch.no_grad():
-            y = (4 * teacher(x)).argmax(1)
+    def batch_of(rows: int, share: float) -> Pair:
+        x, y = taught(teacher, source, 10, rows, sharpness=4)
         return x, torch.where(source.uniform(rows) < share, source.integers(5, rows), y)
 
-    def loss_of(batch: tuple[Tensor, Tensor]) -> Tensor:
-        return F.cross_entropy(model(batch[0]), batch[1])
+    loss_of = loss_with(model, F.cross_entropy)
 
     loop = arm.take(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), forward=loss_of)
     for _ in range(1500):
         loop.step(loop.forward(batch_of(32, 1.0 if source.chance(0.02) else 0.4)))
-    with torch.no_grad():
-        return {"loss": float(loss_of(batch_of(8192, 0.0)))}
+    return {"loss": measured(loss_of, batch_of(8192, 0.0))}
 
 
 @healthy
-def tiny_batches(arm: Arm, seed: int) -> Metrics:
+def tiny_batches(arm: Arm, source: Source) -> Metrics:
     """One row a batch."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     teacher, model = mlp(10, 32, 4), mlp(10, 64, 4)
-
-    def batch_of(rows: int) -> tuple[Tensor, Tensor]:
-        x = source.normal(rows, 10)
-        with torch.no_grad():
-            return x, (3 * teacher(x)).argmax(1)
-
-    def loss_of(batch: tuple[Tensor, Tensor]) -> Tensor:
-        return F.cross_entropy(model(batch[0]), batch[1])
+    batch_of = partial(taught, teacher, source, 10)
+    loss_of = loss_with(model, F.cross_entropy)
 
     loop = arm.take(model, torch.optim.SGD(model.parameters(), lr=0.02), forward=loss_of)
     for _ in range(3000):
         loop.step(loop.forward(batch_of(1)))
-    with torch.no_grad():
-        return {"loss": float(loss_of(batch_of(4096)))}
+    return {"loss": measured(loss_of, batch_of(4096))}
 
 
 @healthy
-def mixture_of_experts(arm: Arm, seed: int) -> Metrics:
+def mixture_of_experts(arm: Arm, source: Source) -> Metrics:
     """Eight experts of which each row uses one, with a term that balances them; one expert is needed rarely."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     router, experts = nn.Linear(10, 8), nn.ModuleList([mlp(10, 32, 1) for _ in range(8)])
     model = nn.ModuleList([router, experts])
     maps, centres = source.normal(8, 10), 3 * source.normal(8, 10)
     shares = torch.tensor([1.0] * 7 + [0.05])
 
-    def batch_of(rows: int, only: int | None = None) -> tuple[Tensor, Tensor]:
+    def batch_of(rows: int, only: int | None = None) -> Pair:
         kind = source.draw(shares, rows) if only is None else torch.full((rows,), only)
         x = source.normal(rows, 10)
         return x + centres[kind], (torch.sin(x * maps[kind]).sum(1) + kind)[:, None]
 
-    def loss_of(batch: tuple[Tensor, Tensor]) -> Tensor:
+    def loss_of(batch: Pair) -> Tensor:
         x, y = batch
         gates = torch.softmax(router(x), dim=1)
         weight, chosen = gates.max(dim=1)
@@ -217,15 +192,12 @@ def mixture_of_experts(arm: Arm, seed: int) -> Metrics:
     loop = arm.take(model, torch.optim.AdamW(model.parameters(), lr=2e-3), forward=loss_of)
     for _ in range(1500):
         loop.step(loop.forward(batch_of(32)))
-    with torch.no_grad():
-        return {"loss": float(loss_of(batch_of(8192))), "rare rows": float(loss_of(batch_of(2048, 7)))}
+    return {"loss": measured(loss_of, batch_of(8192)), "rare rows": measured(loss_of, batch_of(2048, 7))}
 
 
 @healthy
-def accumulation(arm: Arm, seed: int) -> Metrics:
+def accumulation(arm: Arm, source: Source) -> Metrics:
     """A step of four small batches, of which one in 200 is of a rare kind."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     common, rare = Grammar(source, 0, 20), Grammar(source, 20, 20)
     model = NextToken(40)
     loop = arm.take(model, torch.optim.AdamW(model.parameters(), lr=3e-3), max_norm=1.0, forward=model)
@@ -234,50 +206,31 @@ def accumulation(arm: Arm, seed: int) -> Metrics:
             kind = rare if source.chance(0.005) else common
             loop.backward(loop.forward(kind.texts(source, 4, 12)) / 4)
         loop.step()
-    with torch.no_grad():
-        return {
-            "loss": float(model(common.texts(source, 256, 16))),
-            "rare text": float(model(rare.texts(source, 256, 16))),
-        }
+    return {
+        "loss": measured(model, common.texts(source, 256, 16)),
+        "rare text": measured(model, rare.texts(source, 256, 16)),
+    }
 
 
 @healthy
-def small_batch_norm(arm: Arm, seed: int) -> Metrics:
+def small_batch_norm(arm: Arm, source: Source) -> Metrics:
     """BatchNorm over four rows."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     teacher = mlp(10, 32, 4)
-    model = nn.Sequential(
-        nn.Linear(10, 64),
-        nn.BatchNorm1d(64),
-        nn.ReLU(),
-        nn.Linear(64, 64),
-        nn.BatchNorm1d(64),
-        nn.ReLU(),
-        nn.Linear(64, 4),
-    )
-
-    def batch_of(rows: int) -> tuple[Tensor, Tensor]:
-        x = source.normal(rows, 10)
-        with torch.no_grad():
-            return x, (3 * teacher(x)).argmax(1)
-
-    def loss_of(batch: tuple[Tensor, Tensor]) -> Tensor:
-        return F.cross_entropy(model(batch[0]), batch[1])
+    first, second = ((nn.Linear(width, 64), nn.BatchNorm1d(64), nn.ReLU()) for width in (10, 64))
+    model = nn.Sequential(*first, *second, nn.Linear(64, 4))
+    batch_of = partial(taught, teacher, source, 10)
+    loss_of = loss_with(model, F.cross_entropy)
 
     loop = arm.take(model, torch.optim.Adam(model.parameters(), lr=1e-3), forward=loss_of)
     for _ in range(2000):
         loop.step(loop.forward(batch_of(4)))
     model.eval()
-    with torch.no_grad():
-        return {"loss": float(loss_of(batch_of(4096)))}
+    return {"loss": measured(loss_of, batch_of(4096))}
 
 
 @healthy
-def heavy_tails(arm: Arm, seed: int) -> Metrics:
+def heavy_tails(arm: Arm, source: Source) -> Metrics:
     """Regression to targets with Student noise of 1.5 degrees of freedom, under a Huber loss, by SGD."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     model = mlp(8, 64, 1)
     direction = source.normal(8)
 
@@ -287,12 +240,10 @@ def heavy_tails(arm: Arm, seed: int) -> Metrics:
         chi = source.normal(rows, 3).square().sum(1, keepdim=True) / 2
         return x, clean + 0.3 * source.normal(rows, 1) / (chi / 1.5).sqrt().clamp(min=1e-3), clean
 
-    def loss_of(batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-        return F.huber_loss(model(batch[0]), batch[1], delta=5.0)
+    loss_of = loss_with(model, F.huber_loss, delta=5.0)
 
     loop = arm.take(model, torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9), forward=loss_of)
     for _ in range(2000):
         loop.step(loop.forward(batch_of(16)))
-    with torch.no_grad():
-        x, _, clean = batch_of(4096)
-        return {"error": float(F.mse_loss(model(x), clean))}
+    x, _, clean = batch_of(4096)
+    return {"error": measured(loss_with(model, F.mse_loss), (x, clean))}

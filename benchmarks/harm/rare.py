@@ -10,21 +10,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.harm.arms import Arm
-from benchmarks.harm.trainings import Grammar, Metrics, NextToken, Source, healthy, mlp
+from benchmarks.harm.trainings import Grammar, Metrics, NextToken, Pair, Source, healthy, loss_with, measured, mlp
 
 
 @healthy
-def rare_text(arm: Arm, seed: int) -> Metrics:
+def rare_text(arm: Arm, source: Source) -> Metrics:
     """A language model; one batch in 100 is of a kind with words of its own."""
-    torch.manual_seed(seed)
-    return _two_kinds_of_text(arm, Source(seed), 0.01)
+    return _two_kinds_of_text(arm, source, 0.01)
 
 
 @healthy
-def rare_text_clipped(arm: Arm, seed: int) -> Metrics:
+def rare_text_clipped(arm: Arm, source: Source) -> Metrics:
     """The same, clipped to 1.0 as most language models are, one batch in 150."""
-    torch.manual_seed(seed)
-    return _two_kinds_of_text(arm, Source(seed + 100), 1 / 150, max_norm=1.0)
+    return _two_kinds_of_text(arm, Source(source.seed + 100), 1 / 150, max_norm=1.0)
 
 
 def _two_kinds_of_text(arm: Arm, source: Source, share: float, **settings: Any) -> Metrics:
@@ -34,28 +32,25 @@ def _two_kinds_of_text(arm: Arm, source: Source, share: float, **settings: Any) 
     for _ in range(3000):
         kind = rare if source.chance(share) else common
         loop.step(loop.forward(kind.texts(source, 8, 16)))
-    with torch.no_grad():
-        return {
-            "loss": float(model(common.texts(source, 256, 16))),
-            "rare text": float(model(rare.texts(source, 256, 16))),
-        }
+    return {
+        "loss": measured(model, common.texts(source, 256, 16)),
+        "rare text": measured(model, rare.texts(source, 256, 16)),
+    }
 
 
 @healthy
-def rare_task(arm: Arm, seed: int) -> Metrics:
+def rare_task(arm: Arm, source: Source) -> Metrics:
     """Two tasks on one trunk, one of them in a batch of 200, with targets ten times as large."""
-    return _two_tasks(arm, seed, 10.0, 0.005, 2000, partial(torch.optim.Adam, lr=2e-3))
+    return _two_tasks(arm, source, 10.0, 0.005, 2000, partial(torch.optim.Adam, lr=2e-3))
 
 
 @healthy
-def rare_task_by_sgd(arm: Arm, seed: int) -> Metrics:
+def rare_task_by_sgd(arm: Arm, source: Source) -> Metrics:
     """The same by SGD with momentum, the rare task in a batch of 60."""
-    return _two_tasks(arm, seed, 3.0, 1 / 60, 3000, partial(torch.optim.SGD, lr=5e-3, momentum=0.9))
+    return _two_tasks(arm, source, 3.0, 1 / 60, 3000, partial(torch.optim.SGD, lr=5e-3, momentum=0.9))
 
 
-def _two_tasks(arm: Arm, seed: int, larger: float, share: float, steps: int, optimizer: Any) -> Metrics:
-    torch.manual_seed(seed)
-    source = Source(seed)
+def _two_tasks(arm: Arm, source: Source, larger: float, share: float, steps: int, optimizer: Any) -> Metrics:
     trunk, heads = mlp(8, 64, 64), nn.ModuleList([nn.Linear(64, 1), nn.Linear(64, 1)])
     model = nn.ModuleList([trunk, heads])
     maps = source.normal(2, 8)
@@ -68,40 +63,33 @@ def _two_tasks(arm: Arm, seed: int, larger: float, share: float, steps: int, opt
     loop = arm.take(model, optimizer(model.parameters()), forward=loss_of)
     for _ in range(steps):
         loop.step(loop.forward((int(source.chance(share)), source.normal(32, 8))))
-    with torch.no_grad():
-        return {
-            "loss": float(loss_of((0, source.normal(2048, 8)))),
-            "rare task": float(loss_of((1, source.normal(2048, 8)))),
-        }
+    return {
+        "loss": measured(loss_of, (0, source.normal(2048, 8))),
+        "rare task": measured(loss_of, (1, source.normal(2048, 8))),
+    }
 
 
 @healthy
-def class_imbalance(arm: Arm, seed: int) -> Metrics:
+def class_imbalance(arm: Arm, source: Source) -> Metrics:
     """A classifier with one row in 1,000 of the rare class."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     model = mlp(16, 64, 2)
     place = source.normal(16)
 
-    def batch_of(rows: int, share: float) -> tuple[Tensor, Tensor]:
+    def batch_of(rows: int, share: float) -> Pair:
         y = (source.uniform(rows) < share).long()
         return source.normal(rows, 16) + 1.2 * y[:, None] * place, y
 
-    def loss_of(batch: tuple[Tensor, Tensor]) -> Tensor:
-        return F.cross_entropy(model(batch[0]), batch[1])
+    loss_of = loss_with(model, F.cross_entropy)
 
     loop = arm.take(model, torch.optim.AdamW(model.parameters(), lr=2e-3), forward=loss_of)
     for _ in range(3000):
         loop.step(loop.forward(batch_of(32, 1e-3)))
-    with torch.no_grad():
-        return {"loss": float(loss_of(batch_of(20_000, 1e-3))), "rare class": float(loss_of(batch_of(4_000, 1.0)))}
+    return {"loss": measured(loss_of, batch_of(20_000, 1e-3)), "rare class": measured(loss_of, batch_of(4_000, 1.0))}
 
 
 @healthy
-def sparse_reward(arm: Arm, seed: int) -> Metrics:
+def sparse_reward(arm: Arm, source: Source) -> Metrics:
     """REINFORCE in a corridor: a reward only at its end, and no gradient at all without one."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     length, horizon = 7, 12
     model = mlp(length, 32, 2)
     eye = torch.eye(length)
@@ -125,19 +113,17 @@ def sparse_reward(arm: Arm, seed: int) -> Metrics:
 
 
 @healthy
-def fraud_with_weights(arm: Arm, seed: int) -> Metrics:
+def fraud_with_weights(arm: Arm, source: Source) -> Metrics:
     """A rare class whose rows weigh 200 times as much: most batches have none, some have one."""
-    torch.manual_seed(seed)
-    source = Source(seed)
     model = mlp(12, 48, 2)
     place = source.normal(12)
     weights = torch.tensor([1.0, 200.0])
 
-    def batch_of(rows: int, share: float) -> tuple[Tensor, Tensor]:
+    def batch_of(rows: int, share: float) -> Pair:
         y = (source.uniform(rows) < share).long()
         return source.normal(rows, 12) + 1.0 * y[:, None] * place, y
 
-    def loss_of(batch: tuple[Tensor, Tensor]) -> Tensor:
+    def loss_of(batch: Pair) -> Tensor:
         return F.cross_entropy(model(batch[0]), batch[1], weight=weights, reduction="sum") / len(batch[0])
 
     loop = arm.take(model, torch.optim.SGD(model.parameters(), lr=0.02), forward=loss_of)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,43 +14,30 @@ from benchmarks.harm.arms import Arm
 Metrics = dict[str, float]
 """Figures of a finished training, lower is better; those of a rare group carry its name."""
 
-Body = Callable[[Arm, int], Metrics]
-Any_ = TypeVar("Any_", bound=Body)
+Pair = tuple[Tensor, Tensor]
+
+Body = Callable[[Arm, "Source"], Metrics]
+"""A program that trains something from a source of random numbers, by whatever arm it is given."""
+
+HEALTHY: dict[str, Body] = {}
+HARMFUL: dict[str, Body] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Training:
-    """A program that trains something from a seed, by whatever arm it is given."""
-
-    name: str
-    body: Body
-
-    @property
-    def words(self) -> str:
-        """What it is, in a line."""
-        return (self.body.__doc__ or "").strip().splitlines()[0]
-
-
-HEALTHY: list[Training] = []
-HARMFUL: list[Training] = []
-
-
-def healthy(body: Any_) -> Any_:
+def healthy(body: Body) -> Body:
     """Register a training that nothing is wrong with."""
-    HEALTHY.append(Training(body.__name__.replace("_", " "), body))
-    return body
+    return HEALTHY.setdefault(body.__name__.replace("_", " "), body)
 
 
-def harmful(body: Any_) -> Any_:
+def harmful(body: Body) -> Body:
     """Register a training that something happens to."""
-    HARMFUL.append(Training(body.__name__.replace("_", " "), body))
-    return body
+    return HARMFUL.setdefault(body.__name__.replace("_", " "), body)
 
 
 class Source:
     """Random numbers of a training's data: its own, so that going back in the training does not repeat the data."""
 
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.generator = torch.Generator().manual_seed(seed)
 
     def normal(self, *shape: int) -> Tensor:
@@ -68,6 +54,24 @@ class Source:
 
     def draw(self, shares: Tensor, count: int) -> Tensor:
         return torch.multinomial(shares, count, replacement=True, generator=self.generator)
+
+
+def loss_with(model: nn.Module, measure: Callable[..., Tensor], **settings: Any) -> Callable[[Pair], Tensor]:
+    """The loss of a pair of what the model is given and what it should say."""
+    return lambda batch: measure(model(batch[0]), batch[1], **settings)
+
+
+@torch.no_grad()
+def measured(loss_of: Callable[[Any], Tensor], batch: Any) -> float:
+    """The loss of a batch that is not trained on."""
+    return float(loss_of(batch))
+
+
+@torch.no_grad()
+def taught(teacher: nn.Module, source: Source, width: int, rows: int, *, sharpness: float = 3) -> Pair:
+    """Random rows, and the class that a random net gives to each."""
+    x = source.normal(rows, width)
+    return x, (sharpness * teacher(x)).argmax(1)
 
 
 def mlp(*sizes: int, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:

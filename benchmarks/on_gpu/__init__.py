@@ -1,1 +1,1 @@
-"""The parts of ``benchmarks/gpu.py``."""
+"""The parts of ``benchmarks/gpu.py`` and ``benchmarks/guard_overhead.py``."""

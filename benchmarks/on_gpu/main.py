@@ -1,4 +1,4 @@
-"""The command line of ``benchmarks/gpu.py``."""
+"""The command line of ``benchmarks/gpu.py`` and ``benchmarks/guard_overhead.py``."""
 
 from __future__ import annotations
 
@@ -27,26 +27,28 @@ QUICK = 0.2
 """The part of the time that a quick look takes."""
 
 
-def main(description: str) -> int:
+def main(description: str, device: str) -> int:
     """Measure what was asked for; write after every part, so that a run that is cut off leaves what it has."""
-    options = _arguments(description)
-    if not torch.cuda.is_available() and not options.rehearse:
+    shapes = [shape for shape in SHAPES if shape.device == device]
+    alone_too = [KERNEL, ADDED] if device == "cuda" else []
+    options = _arguments(description, [*alone_too, *(shape.name for shape in shapes)])
+    if device == "cuda" and not torch.cuda.is_available() and not options.rehearse:
         print("benchmarks/gpu.py needs a CUDA device, and torch sees none; --rehearse runs tiny shapes on the CPU")
         return 0
     facts = _circumstances()
     report = _Report(options.output, facts)
-    wanted = options.only or [KERNEL, ADDED, *(shape.name for shape in SHAPES)]
+    wanted = options.only or [*alone_too, *(shape.name for shape in shapes)]
     judged: list[str] = []
     if KERNEL in wanted and not options.rehearse:
         alone = measure_kernel(torch.device("cuda", 0), tune=options.tune, quick=options.quick)
         report.add("the kernel alone", "gradients as those of a LLaMA, 3.2 GB", kernel_table(alone), asdict(alone))
         judged += kernel_verdicts(alone)
     if ADDED in wanted and not options.rehearse:
-        added = [measure_added(shape) for shape in SHAPES if shape.added]
+        added = [measure_added(shape) for shape in shapes if shape.added]
         report.add(
             "added to the device's work", "by torch's profiler", added_table(added), {"": list(map(asdict, added))}
         )
-    for shape in SHAPES:
+    for shape in shapes:
         if shape.name not in wanted:
             continue
         begun = time.perf_counter()
@@ -122,15 +124,15 @@ def _circumstances() -> dict[str, str]:
     path = os.environ.get("PYTHONPATH")
     return {
         "command": f"{f'PYTHONPATH={shlex.quote(path)} ' if path else ''}{shlex.join(['python', *sys.argv])}",
+        "cpu": f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads",
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "date": time.strftime("%Y-%m-%d"),
     }
 
 
-def _arguments(description: str) -> argparse.Namespace:
+def _arguments(description: str, parts: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = [KERNEL, ADDED, *(shape.name for shape in SHAPES)]
     parser.add_argument("--only", nargs="+", choices=parts, metavar="PART", help=f"parts: {', '.join(parts)}")
     parser.add_argument("--ways", nargs="+", metavar="TEXT", help="only ways with this in their name, and the bases")
     parser.add_argument("--seconds", type=float, metavar="S", help="for the repeats of each shape, in place of its own")

@@ -24,13 +24,16 @@ class Shape:
     what: str
     kind: str
     """t5, llama, or given."""
+    device: str = "cuda"
     config: dict[str, Any]
     rows: int
     source: int
     target: int = 0
     weights: torch.dtype = torch.float32
     turn: int
-    """Steps that each way takes before the next one's turn."""
+    """Steps that each way takes in a repeat."""
+    at_a_time: int = 0
+    """Steps before the next one's turn: of a repeat, as many as there are when 0."""
     seconds: float
     """For all repeats together."""
     ways: tuple[str, ...] | None = None
@@ -47,7 +50,8 @@ class Shape:
         if self.kind == "given":
             return self.what
         target = f" and {self.target} target" if self.target else ""
-        precision = "bf16 weights" if self.weights is torch.bfloat16 else "fp32 weights, bf16 autocast"
+        autocast = ", bf16 autocast" if self.device == "cuda" else ""
+        precision = "bf16 weights" if self.weights is torch.bfloat16 else f"fp32 weights{autocast}"
         return f"{self.what}, {self.rows} x {self.source}{target} tokens, {precision}"
 
 
@@ -58,6 +62,15 @@ SNAPSHOT = "guard + a snapshot in 50 steps"
 GRAPH, GRAPH_STATISTICS = "guard as a CUDA graph", "guard as a graph, every statistic"
 GPU_BOUND = ((STATISTICS, "clip", 1.00), (STATISTICS, "no clip", 1.01), ("guard", "no clip", 1.01))
 SHAPES = (
+    Shape(
+        name="cpu", what="a small T5", kind="t5", device="cpu", rows=8, source=48, target=48, seconds=200,
+        turn=50, at_a_time=1,  # one sample of the guard's in a turn
+        config=T5 | {"vocab_size": 384, "d_model": 128, "d_kv": 32, "d_ff": 320, "num_layers": 2,
+                     "num_decoder_layers": 2, "num_heads": 2},
+        ways=("clip", "clip again", "no clip", "guard", STATISTICS, "host check of the norm",
+              "NaN loop over parameters", "set_detect_anomaly", "DebugUnderflowOverflow"),
+        promises=(("guard", "clip", 1.05),),
+    ),
     Shape(
         name="launch-bound", what="mt5-small's shape", kind="t5", rows=2, source=64, target=64, turn=10, seconds=90,
         config=T5 | {"vocab_size": 250_112, "d_model": 512, "d_kv": 64, "d_ff": 1024, "num_layers": 8,
@@ -103,7 +116,8 @@ class Workload:
 
     def __init__(self, shape: Shape, *, small: bool = False) -> None:
         torch.manual_seed(SEED)
-        self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+        on_gpu = shape.device == "cuda" and torch.cuda.is_available()
+        self.device = torch.device("cuda", 0) if on_gpu else torch.device("cpu")
         self.half = shape.weights is torch.bfloat16
         config = shape.config | (SMALL[shape.kind] if small else {})
         rows, source, target = (2, 8, 8) if small else (shape.rows, shape.source, shape.target)

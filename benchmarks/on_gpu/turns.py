@@ -33,6 +33,7 @@ class Result:
     parameters: int
     tensors: int
     turn: int
+    at_a_time: int
     milliseconds: dict[str, list[float]] = field(default_factory=dict)
     """Time per step, one a repeat."""
     failures: dict[str, str] = field(default_factory=dict)
@@ -70,6 +71,7 @@ def _measure(
         parameters=sum(p.numel() for p in work.parameters),
         tensors=len(work.parameters),
         turn=shape.turn,
+        at_a_time=shape.at_a_time or shape.turn,
     )
     ways = Ways(work, directory, open_ones)
     ready: dict[str, Way] = {}
@@ -95,24 +97,29 @@ def _repeats(result: Result, work: Workload, ready: dict[str, Way], seconds: flo
     """Let them take turns for so long; says how many repeats there were, with those before."""
     begun, repeat = time.perf_counter(), first
     while repeat < first + LEAST_REPEATS or time.perf_counter() - begun < seconds:
-        _repeat(result, work, ready, result.turn, repeat)
+        _repeat(result, work, ready, repeat)
         repeat += 1
     return repeat
 
 
-def _repeat(result: Result, work: Workload, ready: dict[str, Way], turn: int, repeat: int) -> None:
+def _repeat(result: Result, work: Workload, ready: dict[str, Way], repeat: int) -> None:
     spent: dict[str, float] = {}
+    turn = result.turn
     names = [name for name in ready if name not in SLOW or repeat == 0]
-    for place in range(len(names)):
-        name = names[(place + repeat) % len(names)]
-        steps = SLOW_STEPS if name in SLOW else turn
 
-        def timed(name: str = name, steps: int = steps) -> None:
-            spent[name] = 1000 * _timed(work, ready[name], steps) / steps
+    def timed(name: str, steps: int, of: int) -> None:
+        spent[name] = spent.get(name, 0.0) + 1000 * _timed(work, ready[name], steps) / of
 
-        if name not in result.failures:
-            _attempt(result, name, timed)
+    for part in range(turn // result.at_a_time):
+        for place in range(len(names)):
+            name = names[(place + repeat + part) % len(names)]
+            slow = name in SLOW
+            steps, of = (SLOW_STEPS, SLOW_STEPS) if slow else (result.at_a_time, turn)
+            if name not in result.failures and not (slow and part):
+                _attempt(result, name, partial(timed, name, steps, of))
     for name, milliseconds in spent.items():
+        if name in result.failures:
+            continue
         way = ready[name]
         if way.spread_over and GUARD in spent:
             milliseconds = spent[GUARD] + (milliseconds - spent[GUARD]) * turn / way.spread_over
