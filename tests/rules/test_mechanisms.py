@@ -17,6 +17,21 @@ PLAYED = "".join(
 )
 DPO = "{{'loss': {2}, 'learning_rate': 1e-05, 'rewards/chosen': {0}, 'rewards/rejected': {0}, 'step': {1}}}\n"
 ONE_VALUE = "ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 256])\n"
+CUT_OFF = """Traceback (most recent call last):
+  File "fit.py", line 30, in <module>
+    loss = self.loss(*batch)
+  File "vae.py", line 88, in forward
+    mean, variance = self.encoder(x)
+"""
+EMPTY_SIZE = "    logits = logits.view(-1, self.vocab)\nRuntimeError: shape '{}' is invalid for input of size 40961\n"
+EMPTY_LIST = "ValueError: optimizer got an empty parameter list\n"
+TWO_DEVICES = """Traceback (most recent call last):
+  File "train.py", line 51, in <module>
+    engine.step()
+  File "{}", line 1900, in step
+    grad.mul_(1.0 / scale)
+RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!
+"""
 
 
 def _epochs(values: list[float]) -> str:
@@ -476,6 +491,60 @@ PAIRS = {
         Example("".join(f"{{'loss': 3.{8 - i}, 'learning_rate': {i}e-07, 'epoch': 0.0{i}}}\n" for i in range(1, 5))),
     ),
 }  # fmt: skip
+
+TOLD_APART = {
+    "a-batch-of-one-where-batches-are-larger": (
+        "last-batch-of-one",
+        Example(ONE_VALUE, "batch_size: 8\n"),
+        "wrong-mode",
+        Example(ONE_VALUE, "batch_size: 1\n"),
+    ),
+    "rows-that-leave-one-behind-a-cut-traceback": (
+        "last-batch-of-one",
+        Example(CUT_OFF, "12,801 cells, batch size 64\n"),
+        "",
+        Example(CUT_OFF, "12,800 cells, batch size 64\n"),
+    ),
+    "placeholders-of-an-image-cut-off": (
+        "truncation",
+        Example("ValueError: Image features and image tokens do not match: tokens: 310, features 1220\n"),
+        "",
+        Example("ValueError: Image features and image tokens do not match: tokens: 1220, features 310\n"),
+    ),
+    "a-size-that-zero-3-has-taken-apart": (
+        "upstream-bug",
+        Example(EMPTY_SIZE.format("[-1, 0]"), "deepspeed: ds_zero3.json\n"),
+        "",
+        Example(EMPTY_SIZE.format("[-1, 7]"), "deepspeed: ds_zero3.json\n"),
+    ),
+    "two-devices-inside-an-engine": (
+        "upstream-bug",
+        Example(TWO_DEVICES.format("site-packages/deepspeed/runtime/zero/stage_1_and_2.py")),
+        "device-mismatch",
+        Example(TWO_DEVICES.format("train.py")),
+    ),
+    "another-version-that-runs": (
+        "upstream-bug",
+        Example(EMPTY_LIST, "torch v2.1.0 and dgl v1.1; with torch v2.0.1 it runs\n"),
+        "",
+        Example(EMPTY_LIST, "torch v2.1.0 and dgl v1.1; python 3.10.4\n"),
+    ),
+    "weights-of-two-dtypes-to-be-flattened": (
+        "config-contradiction",
+        Example("ValueError: Must flatten tensors with uniform dtype but got torch.bfloat16 and torch.float32\n"),
+        "",
+        Example("ValueError: could not flatten the nested list of sentences\n"),
+    ),
+}
+"""A cause, what shows it, the cause of its look-alike (empty: none that is surer than a symptom), the look-alike."""
+
+
+@pytest.mark.parametrize("name", TOLD_APART)
+def test_two_that_look_alike_are_told_apart(name: str) -> None:
+    cause, example, other, look_alike = TOLD_APART[name]
+    assert rank(example.facts(), all_rules())[0].cause == cause
+    found = [each.cause for each in rank(look_alike.facts(), all_rules()) if each.cause != "step-fails"]
+    assert found[:1] == [other] if other else cause not in found
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -37,6 +37,22 @@ def test_measurements_that_end_in_nan_are_not_healthy_because_none_of_them_is_ca
     assert series(*losses(3, 2.5, 2.2, 2.0), roc_auc=[math.nan, math.nan, math.nan]).healthy
 
 
+@pytest.mark.parametrize(
+    ("first", "from_start"),
+    [
+        ({"step": 1}, True),
+        ({"step": 92261}, False),
+        ({"step": 50, "epoch": 0.97}, False),
+        ({"step": 50, "epoch": 0.02}, True),
+    ],
+)
+def test_a_log_that_begins_late_says_nothing_bad_of_the_start(first, from_start):
+    run = RunSeries("train.log")
+    for line in range(1, 4):
+        run.add(line, loss=0.0, grad_norm=math.nan, **(first | {"step": first["step"] + line - 1}))
+    assert symptoms_of([run]).from_start is from_start
+
+
 def test_nothing_read_is_neither_healthy_nor_sick():
     assert not symptoms_of([]).healthy
     assert symptoms_of([]).trouble == []

@@ -147,7 +147,9 @@ def _informed(likely: Likely, facts: Facts) -> Likely:
 
 
 def _possible(cause: str, facts: Facts) -> bool:
-    """Whether nothing speaks against a cause."""
+    """Whether it is a cause, no symptom restated, and nothing speaks against it."""
+    if cause in SYMPTOMS - {"exploding-gradient"}:
+        return False
     rule, seen = rule_of(cause), facts.symptoms
     if rule.code.startswith("SF3") and any(map(samples, facts.runs)):
         return False  # a policy makes its own rows

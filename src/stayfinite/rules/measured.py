@@ -5,16 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Message, Point, RunSeries
-from stayfinite.rules.number_shapes import finite_of
+from stayfinite.rules.number_shapes import finite_of, zeros_in
 from stayfinite.rules.signs.nan_words import says_not_finite
 from stayfinite.rules.skipped_steps import of_steps_taken
 
 _SUMMARY = ("train_loss", "training_loss")
 EVALUATION = lazy_regex(r"^(?!.*(?:best|min|lowest)).*(?:eval|val|valid|dev|test)\w*[_/ ]?loss")
 """Evaluation losses; the best one so far is infinite before the first."""
+LATE_STEP, LATE_EPOCH = 100, 0.5
+"""A first bad point after these had good ones before it, logged or not."""
+REAL_LOSS = 1e-3
+"""An average above this has steps in it that were neither NaN nor 0."""
 ENOUGH_SCALE = 1024.0
 """A loss scale at which gradients fit fp16."""
 ROUNDED = 8
@@ -45,6 +50,8 @@ class Measured:
     """Losses of a final summary with their lines."""
     stated: Message | None
     """A line that says in words that the loss is not finite."""
+    late_start: str
+    """What shows that steps before the first bad or zero point were fine, though none is logged; else empty."""
 
 
 def measured(run: RunSeries) -> Measured:
@@ -52,11 +59,13 @@ def measured(run: RunSeries) -> Measured:
     everything = _without_pauses(_without_means(list(run.points)))
     points = [point for point in everything if point.loss is not None or point.grad_norm is not None]
     good_before = next((index for index, point in enumerate(points) if point.bad), len(points))
+    first_bad = points[good_before] if good_before < len(points) else None
+    summary = _values_of(run, [name for name in _SUMMARY if name in run.metrics])
     return Measured(
         run=run,
         everything=everything,
         points=points,
-        first_bad=points[good_before] if good_before < len(points) else None,
+        first_bad=first_bad,
         good_before=good_before,
         losses=[point.loss for point in points if point.loss is not None],
         norms=[point.grad_norm for point in points if point.grad_norm is not None],
@@ -64,9 +73,34 @@ def measured(run: RunSeries) -> Measured:
         scales=finite_of([point.loss_scale for point in everything if point.loss_scale is not None]),
         skips=[point for point in everything if point.skipped],
         evaluations=_values_of(run, [name for name in run.metrics if EVALUATION.search(name)]),
-        summary=_values_of(run, [name for name in _SUMMARY if name in run.metrics]),
+        summary=summary,
         stated=next((m for m in of_steps_taken(run) if says_not_finite(m.text, of_loss=True)), None),
+        late_start=_late_start(run, first_bad, summary),
     )
+
+
+def _late_start(run: RunSeries, first_bad: Point | None, summary: Sequence[tuple[float, int]]) -> str:
+    # An average over the whole run stands at its end, and says nothing of when.
+    if first_bad is not None and first_bad.line not in (line for _, line in summary[:1]):
+        step, epoch = first_bad.step, first_bad.epoch
+        if step is not None and math.isfinite(step) and step > LATE_STEP and not _first_of_its_kind(run, first_bad):
+            return f"it appears at step {step:.0f}, not at the start"
+        # Epochs start at 0 or 1: an integer 1 may be the first.
+        if epoch is not None and math.isfinite(epoch) and epoch >= LATE_EPOCH and epoch != 1:
+            return f"it appears at epoch {epoch:g}, not at the start"
+    averages = [value for value, _ in summary if math.isfinite(value) and value > REAL_LOSS]
+    zero = zeros_in([point.loss for point in run.points if point.loss is not None])
+    if averages and (first_bad is not None or zero):
+        return f"the average loss of the run is {averages[-1]:.4g}, so most steps were finite"
+    return ""
+
+
+def _first_of_its_kind(run: RunSeries, first: Point) -> bool:
+    """Whether lines come every so many steps and this one is the first: nothing is known of the steps before."""
+    if first.epoch == 1 and run.kind == "keras":
+        return True  # older Keras counts rows, not steps
+    steps = [point.step for point in islice(run.points, 8) if point.loss is not None and point.step is not None]
+    return len(steps) >= 2 and steps[0] == first.step and steps[1] == 2 * steps[0]
 
 
 def _without_means(points: list[Point]) -> list[Point]:

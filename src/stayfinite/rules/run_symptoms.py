@@ -121,6 +121,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
         points=len(points),
         first_bad=first_bad,
         good_before=seen.good_before if first_bad is not None else 0,
+        late_start=seen.late_start,
         bad=sum(point.bad for point in points),
         good_after=sum(not point.bad for point in points[seen.good_before :]),
         bad_losses=_bad_losses(seen),

@@ -81,6 +81,8 @@ class Symptoms:
     """The first point with a non-finite loss or gradient norm."""
     good_before: int = 0
     """Fully finite points before it."""
+    late_start: str = ""
+    """What shows that steps before it were fine, though none is logged; else empty."""
     bad: int = 0
     """Non-finite points."""
     good_after: int = 0
@@ -202,7 +204,8 @@ class Symptoms:
     @property
     def from_start(self) -> bool:
         """Whether nothing before the first bad or zero-loss point was good."""
-        return self.good_before == 0 and (self.bad > 0 or (self.zero_losses > 0 and self.good_losses == 0))
+        bad = self.bad > 0 or (self.zero_losses > 0 and self.good_losses == 0)
+        return bad and self.good_before == 0 and not self.late_start
 
     @property
     def non_finite(self) -> bool:

@@ -118,6 +118,14 @@ POINTS: list[tuple[str, str, list[dict[str, Any]]]] = [
     (
         "megatron",
         (
+            " iteration       10/     500 | consumed samples:  5120 | learning rate: 1.500E-06 | loss scale: 1.0 | "
+            "number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+        ),
+        [{"step": 10.0, "lr": 1.5e-06, "loss": NAN, "loss_scale": 1.0}],
+    ),
+    (
+        "megatron",
+        (
             "  samples/sec: 12.5 | iteration 7/ 320 | elapsed time per iteration (ms): 9.1 | learning rate: 3.0E-05 | "
             "lm_loss: 9.5E+00 | number of nan iterations: 2 |\n"
         ),

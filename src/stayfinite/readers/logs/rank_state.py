@@ -123,7 +123,7 @@ class RankState:
             columns["epoch"] = [self._epoch] * len(lines)  # its heading is a line of its own
         if "loss" in columns:
             self._loss_seen = self._loss_seen or not reading.loss_is_sum
-        elif reading.loss_is_expected and self._loss_seen:
+        elif reading.loss_is_expected and (self._loss_seen or _has_no_loss(columns)):
             columns["loss"] = [math.nan] * len(lines)
         skipped = [True] * len(lines) if reading.skipped else None
         for name in (SKIPS_HERE, NANS_HERE):
@@ -167,6 +167,11 @@ class RankState:
         if not self._loss_seen:
             self.series.add(lines[-1], step, losses[-1], epoch=self._epoch)
         self.series.measure("train_loss", losses[-1], step=step, line=lines[-1])
+
+
+def _has_no_loss(columns: dict[str, Values]) -> bool:
+    """Whether lines that never had a loss left it out: what comes behind it is there, and no step was skipped."""
+    return "loss_scale" in columns and not any(columns.get(SKIPS_HERE, ()))
 
 
 def _floats(texts: Sequence[str]) -> Values:

@@ -41,12 +41,16 @@ _ODD_ONE = r"\blast\b|\bspikes?\b|\bjumps?\b"
 _BATCH = lazy_regex(r"\b(?:batch\w*(?:[ _]size)?|bs|bsz)(?: of)?\W{0,4}(\d+)\b|\bbatches of (\d+)", re.IGNORECASE)
 _OF_ROWS = lazy_regex(
     r"images?\b|imgs?\b|samples|\brows|examples|windows|graphs|crops\b|pictures|shapes?\b|clips|sentences|items|"
-    r"records|"
-    r"files|\bfolds?\b|len\(|data ?set|pairs|patches|molecules",
+    r"records|files|\bfolds?\b|len\(|data ?set|\bdata\b|pairs|patches|molecules|cells\b|subjects|patients|scans|slices|"
+    r"videos|frames\b|utterances|sequences|documents|sentences|trajector|point ?clouds",
     re.IGNORECASE,
 )
 _ROWS = lazy_regex(r"(?<![\d.\[e-])(?<!line )(?<!size=)(?<!size )(\d{1,3}(?:,\d{3})+|\d+)(?![\d.]*[\d\]x%])")
+_ERROR = r"^\s*(?:\w+\.)*\w+(?:Error|Exception)\b: "
+"""The last line of a traceback."""
 _REMAINDER = r"% ?\w*batch\w* ?== ?1\b"
+NO_CHANCE = 16
+"""Batches of so many rows seldom leave one by chance."""
 LONGEST = 400
 """Longer lines are not remarks."""
 
@@ -62,25 +66,43 @@ def judge(facts: Facts) -> Clues:
         yield from quote(facts.said(r"\b_verify_batch_size\("), STRONG)
         if facts.mentioned(_NORM) is not None and facts.mentioned(_ODD_ONE) is not None:
             yield from quote(facts.mentioned(_REMAINDER) or _remainder_of_one(facts), STRONG + FAIR)
+        elif facts.symptoms.crash is not None and facts.said(_ERROR) is None:
+            yield from quote(_remainder_of_one(facts, NO_CHANCE), STRONG)
         return
     if any(map(_ends_an_epoch, facts.runs)):
         yield Clue(f"at the end of an epoch: {refused.text.strip().splitlines()[-1]}", PROOF, refused.where)
     yield from quote(_remainder_of_one(facts), PROOF)
+    larger = max((batch for batch, _ in _batches(facts)), default=1)
+    if larger > 1 and not any(rows > larger for rows in _counts(facts)):
+        text = f"a batch of one, though the batch size is {larger}: the last one of an epoch"
+        yield Clue(text, STRONG + FAIR, refused.where)
     yield from quote(facts.mentioned(_AT_THE_END), PROOF - HINT, "the batches before it worked: {:.100}")
 
 
-def _remainder_of_one(facts: Facts) -> Line | None:
-    """A number of rows and a batch size that leave one row."""
-    lines = [line for line in facts.lines if len(line.text) < LONGEST]
-    batches = [(int(one or other), line) for line in lines for one, other in _BATCH.findall(line.text)]
-    counts = {
+def _batches(facts: Facts) -> list[tuple[int, Line]]:
+    """Each batch size that is named, and where."""
+    return [(int(one or other), line) for line in _remarks(facts) for one, other in _BATCH.findall(line.text)]
+
+
+def _remarks(facts: Facts) -> list[Line]:
+    return [line for line in facts.lines if len(line.text) < LONGEST]
+
+
+def _counts(facts: Facts) -> set[int]:
+    """Each number of rows that is named."""
+    return {
         int(number.replace(",", ""))
-        for line in lines
+        for line in _remarks(facts)
         if _OF_ROWS.search(line.text)
         for number in _ROWS.findall(line.text)
     }
-    for batch, line in batches:
-        rows = next((rows for rows in sorted(counts) if rows > batch > 1 and rows % batch == 1), None)
+
+
+def _remainder_of_one(facts: Facts, least: int = 2) -> Line | None:
+    """A number of rows and a batch size of at least this that leave one row."""
+    counts = _counts(facts)
+    for batch, line in _batches(facts):
+        rows = next((rows for rows in sorted(counts) if rows > batch >= least and rows % batch == 1), None)
         if rows is not None:
             return Line(line.where, f"{rows:,} rows in batches of {batch:,} leave one")
     return None

@@ -16,6 +16,8 @@ learns from what is left: to never stop, or to stop at once. Nothing crashes.
 - `Token indices sequence length is longer than the specified maximum sequence length for this model (1313 > 1024)`.
 - Messages of the trainer about dropped or truncated rows.
 - Outputs that never stop: the end token was cut from most rows.
+- `Image features and image tokens do not match: tokens: 1991, features 2990`: the limit cut off placeholders of an
+  image. With more tokens than features, processor and model do not fit.
 
 ## How to fix it
 - Look at the lengths first: `np.percentile(lengths, [50, 95, 99])`, and set the limit at the 99th.
@@ -29,16 +31,36 @@ In pre-training on packed text every row is cut at the limit, and that is right.
 often loses nothing by reading their beginning.
 """
 
+import re
+
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import Clues, Rule, reaches
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote, reaches
 
 CUT = 0.05
 """Share of truncated rows that matters."""
 
+_PLACEHOLDERS = lazy_regex(
+    r"\b(?:image|video|audio|vision|multimodal) (?:features?|embeddings?|tokens?)\b.{0,60}\bnot match\b.*?"
+    r"\btokens?\W{1,3}(\d+)\W{1,3}(?:features?|embeddings?)\W{1,3}(\d+)|"
+    r"\bmismatch in .{0,10}\b(?:image|video|audio)\b.{0,10}token count.{0,120}"
+    r"ids=\[(\d+)[\d, ]*\] and text=\[(\d+)",
+    re.IGNORECASE,
+)
+"""How many placeholders of an image are in the row, and how many there should be."""
+
 
 def judge(facts: Facts) -> Clues:
-    """Clues: the measured share of truncated rows."""
+    """Clues: the measured share of truncated rows; placeholders of an image that were cut off."""
     yield from reaches(facts, "data.truncated_share", CUT, "{:.0%} of the rows are truncated", proof=0.2)
+    yield from quote(facts.said(r"likely due to `?truncation"), PROOF)
+    for message in facts.all_said(r"\b(?:image|video|audio|vision|multimodal)\b.{0,60}\b(?:not match|mismatch)"):
+        found = _PLACEHOLDERS.search(message.text)
+        numbers = [int(number) for number in found.groups() if number] if found is not None else [0, 0]
+        if 0 < numbers[0] < numbers[1]:
+            cut = f"{numbers[0]} of {numbers[1]} placeholders of an image are left in the row"
+            yield Clue(f"{cut}: {message.text.strip()[:120]}", PROOF + STRONG, message.where)
+            return
 
 
 RULE = Rule(

@@ -42,6 +42,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Message
+from stayfinite.rules.device.versions import raised_inside
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
@@ -79,7 +80,7 @@ def judge(facts: Facts) -> Clues:
     """Clues: torch's error is proof; its location says which tensor was not moved."""
     refusal = facts.said(_REFUSAL) or (None if facts.symptoms.healthy else _two_places(facts))
     if refusal:
-        yield Clue(refusal.text, PROOF, refusal.where)
+        yield Clue(refusal.text, PROOF if raised_inside(facts) is None else HINT, refusal.where)
         step = facts.said(r"optimizer\.step\(\)|torch[/.]optim[/.]|exp_avg|momentum_buffer|buf\.mul_\(momentum")
         yield from quote(step, HINT, "raised in the optimizer's step: its state is on another device ({})")
     yield from quote(facts.said(_CONVERSION), STRONG + FAIR)

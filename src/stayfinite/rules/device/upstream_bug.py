@@ -35,7 +35,7 @@ It is the favorite suspicion and seldom right: overflow in fp16, data and learni
 version that works, or a message that names the library's own fault, look there first.
 """
 
-from stayfinite.rules.device.versions import known_bad, named_versions, other_version
+from stayfinite.rules.device.versions import known_bad, named_versions, other_version, raised_inside
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.numbers import finite_metric
@@ -63,6 +63,8 @@ _OTHER_BACK_END = (
     r"wrong (?:loss\w*|results?|values?))|"
     r"\b(?:different|wrong) (?:loss\w*|results?) (?:on|with|under) (?:the )?(?:mps|rocm|xla|tpu|directml|xpu|npu)\b"
 )
+_OF_ITS_OWN_TENSORS = r"found at least two devices|expected all tensors to be on the same device"
+_EMPTY_SIZE = r"shape '\[(?:-?\d+, )*0(?:, -?\d+)*\]' is invalid for input of size [1-9]"
 _EARLY = r"\bnightly\b|\bv?\d+\.\d+(?:\.\d+)?\.?(?:a|b|alpha|beta|rc|dev)\d+\b|\bbuilt from source\b"
 _ONE_PATH = (
     r"\btorch\.compile\(|backend ?= ?['\"]inductor|\b(?:torch_compile|use_liger_kernel|compile)\W{1,4}(?:true|1|on)\b"
@@ -74,6 +76,11 @@ def judge(facts: Facts) -> Clues:
     yield from quote(facts.said(_INTERNAL), PROOF)
     yield from quote(facts.said(_KERNEL), FAIR + HINT)
     yield from quote(facts.mentioned(_OTHER_BACK_END), STRONG + FAIR, "another back end gives other numbers: {:.80}")
+    if facts.said(_OF_ITS_OWN_TENSORS) is not None:
+        yield from quote(raised_inside(facts), STRONG + FAIR, "raised inside a library, on tensors of its own: {}")
+    if facts.context.deepspeed is not None:
+        text = "a size is 0 where ZeRO-3 has taken the weight apart: {:.120}"
+        yield from quote(facts.said(_EMPTY_SIZE), STRONG + HINT, text)
     bad = not_finite(facts)
     symptoms = facts.symptoms
     dead = symptoms.zero_norms > 0 and symptoms.zero_norms == symptoms.points

@@ -39,6 +39,8 @@ _OTHER_VERSION = (
     r"\bsince (?:commit|version|release|the (?:latest|last|new|recent) (?:\w+ )?(?:commit|version|release|update|"
     r"build|merge|pull|change))\b|"
     r"\b(?:works?|worked|fine|ok|normal|trains?) (?:with|on|in|under|using) (?:version )?v?\d+\.\d+(?:\.\d+)?\b|"
+    rf"\bwith {_NUMBERED}.{{0,40}}[;,] with {_NUMBERED}|{_NUMBERED}.{{0,40}}\b(?:it|that|this|everything|training) "
+    r"(?:still )?(?:runs?|ran|trains?|trained)\b|"
     r"\bregression\b.{0,30}\d+\.\d+|\b(?:up|down)graded? (?:from|to)\b"
 )
 
@@ -75,6 +77,21 @@ def named_versions(facts: Facts) -> list[Version]:
 def other_version(facts: Facts) -> Line | None:
     """A remark that another version behaves differently."""
     return facts.mentioned(_OTHER_VERSION)
+
+
+_FRAME = lazy_regex(r'File "([^"]+)", line \d+')
+_ENGINE = lazy_regex(
+    r"\bdeepspeed/runtime/|\btorch/distributed/(?:fsdp|_composable)/|\bfairscale/|\btorch/_(?:inductor|dynamo)/"
+)
+
+
+def raised_inside(facts: Facts) -> Line | None:
+    """The innermost frame of a traceback, if it is in an engine to which a script hands no tensor."""
+    frames = [(message.where, path) for message in facts.all_said(r'File "') for path in _FRAME.findall(message.text)]
+    if not frames or _ENGINE.search(frames[-1][1]) is None:
+        return None
+    where, path = frames[-1]
+    return Line(where, path)
 
 
 KNOWN = (

@@ -14,6 +14,7 @@ and saves every 500 steps by default.
   multiple of the evaluation steps`.
 - `Please correct the following DeepSpeed config values that mismatch TrainingArguments values`;
   `Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * ...`.
+- FSDP over a 4-bit base: `Cannot flatten integer dtype tensors`, `Must flatten tensors with uniform dtype`.
 - `Invalid learning rate: -0.001`; `KeyError: 'eval_f1'` at the first evaluation.
 
 ## How to fix it
@@ -22,6 +23,7 @@ and saves every 500 steps by default.
   `greater_is_better=False` for losses and error rates.
 - DeepSpeed under transformers: `"auto"` for batch sizes, accumulation, clipping, learning rate and precision, and the
   values in the Trainer alone.
+- FSDP flattens tensors of one floating dtype: `bnb_4bit_quant_storage` and every other weight in the same one.
 - Lengths: the least of a pair below the largest (`min_new_tokens`, `doc_stride`).
 
 ## When it is a false alarm
@@ -39,7 +41,8 @@ _REFUSED = (
     r"correct the following deepspeed config values that mismatch|"
     r"check batch related parameters\. train_batch_size is not equal|"
     r"you have set `?args\.eval(?:uation)?_strategy`? to .{0,80}but you didn'?t pass an `?eval_dataset|"
-    r"metric_for_best_model` training argument is set to .{0,60}which is not found"
+    r"metric_for_best_model` training argument is set to .{0,60}which is not found|"
+    r"cannot flatten integer dtype|must flatten tensors with (?:uniform|the same) dtype"
 )
 
 

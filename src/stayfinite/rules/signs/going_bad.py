@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from itertools import islice
 from statistics import median
 
 from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite
 from stayfinite.rules.signs.reported_symptoms import told_factor
-
-LATE_STEP = 100
-"""A first bad point after this step had good ones before it, logged or not."""
 
 FEW = 3
 """Too few points to vouch for a run whose messages mention NaN."""
@@ -55,42 +51,19 @@ def remark(facts: Facts, pattern: str) -> Line | None:
     return None if facts.symptoms.healthy else facts.mentioned(pattern)
 
 
-def _first_of_its_kind(facts: Facts, step: float) -> bool:
-    """Whether lines come every so many steps and this one is the first: nothing is known of the steps before."""
-    first = facts.symptoms.first_bad
-    if first is not None and first.epoch == 1 and any(run.kind == "keras" for run in facts.runs):
-        return True  # older Keras counts rows, not steps
-    for run in facts.runs:
-        steps = [point.step for point in islice(run.points, 8) if point.loss is not None and point.step is not None]
-        if len(steps) >= 2 and steps[0] == step and steps[1] == 2 * step:
-            return True
-    return False
-
-
 def began_well(facts: Facts) -> str | None:
     """What shows that steps worked before the first failure; None if nothing does."""
     seen = facts.symptoms
     if seen.good_before >= 2:
         return f"{seen.good_before} earlier points are fine"
-    # An average over the whole run stands at its end, and says nothing of when.
-    if seen.first_bad is not None and seen.where.get("summary") != seen.where.get("first_bad"):
-        step, epoch = seen.first_bad.step, seen.first_bad.epoch
-        if step is not None and math.isfinite(step) and step > LATE_STEP and not _first_of_its_kind(facts, step):
-            return f"it appears at step {step:.0f}, not at the start"
-        # Epochs start at 0 or 1: an integer 1 may be the first.
-        if epoch is not None and math.isfinite(epoch) and epoch >= 0.5 and epoch != 1:
-            return f"it appears at epoch {epoch:g}, not at the start"
+    if seen.late_start:
+        return seen.late_start
     iteration = facts.said(
         r"(?:iteration|iter|step)\s?[=:]?\s?\d{3,}.{0,80}\b(?:nan|inf)|(?:nan|infinite).{0,40}(?:iteration|iter|"
         r"step)\s?[=:]?\s?\d{3,}"
     )
     if iteration is not None:
         return "it appears long after the first step"
-    averages = [
-        value for value, _ in facts.metric("train_loss", "training_loss") if math.isfinite(value) and value > 1e-3
-    ]
-    if averages and (seen.bad or seen.zero_losses):
-        return f"the average loss of the run is {averages[-1]:.4g}, so most steps were finite"
     return None
 
 
