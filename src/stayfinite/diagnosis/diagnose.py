@@ -16,13 +16,13 @@ from stayfinite.diagnosis.own_steps import Refusals, as_judged, refusals_in_rows
 from stayfinite.diagnosis.reading import Progress, Reading, read_guarded, read_paths
 from stayfinite.diagnosis.retold import retold_lines, without
 from stayfinite.diagnosis.telling import Told, understand_told
-from stayfinite.diagnosis.weighing import possibilities, weigh
+from stayfinite.diagnosis.weighing import WEAK, possibilities, weigh
 from stayfinite.readers.configs import faults_in_lines, settings_in_text
 from stayfinite.rules.calibration import calibrated
 from stayfinite.rules.context import Context
 from stayfinite.rules.differential import differential
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.ranking import place, rank
+from stayfinite.rules.ranking import LEAST, place, rank
 from stayfinite.rules.registry import all_rules
 
 LEAST_ALARM = 0.3
@@ -108,7 +108,8 @@ def judge(
     if lasting and not explained:
         guessed = Facts(_to_judge(runs, refused, whole=True), setup, tried=told.tried, complaints=told.symptoms)
     open_questions = [] if lasting or explained else [unexplained(source, each) for source, each in refused.items()]
-    from_text = [replace(each, confidence=calibrated(each.confidence)) for each in rank(guessed, all_rules())]
+    ranked = rank(guessed, all_rules(), least=LEAST if explained else WEAK)
+    from_text = [replace(each, confidence=calibrated(each.confidence)) for each in ranked]
     if not explained:
         from_text = weigh(from_text, guessed)
     if facts.symptoms.points and not (facts.symptoms.trouble or lasting):

@@ -16,10 +16,14 @@ from stayfinite.rules.experience.features import PAIR
 from stayfinite.rules.experience.likely import SAME, Likely, likely_causes
 from stayfinite.rules.experiments import EXPERIMENTS
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.ranking import SURE_WITHOUT_TROUBLE, SYMPTOMS, place
+from stayfinite.rules.ranking import LEAST, RESTATED, SURE_WITHOUT_TROUBLE, SYMPTOMS, place
 from stayfinite.rules.registry import rule_of
+from stayfinite.rules.signs.going_bad import weights_survived
 from stayfinite.rules.signs.post_training import samples
 from stayfinite.rules.signs.witness import not_finite
+
+WEAK = 0.06
+"""Confidence from which a cause's clues are weighed; alone they would not do."""
 
 DECIDED = 0.9
 """A cause of this confidence stands as the rules have it."""
@@ -61,6 +65,12 @@ SILENT = frozenset(
 )  # fmt: skip
 """Causes that change numbers alone: no error comes of them but one about NaN."""
 
+LASTING = frozenset(
+    {"lr-too-high", "no-clipping", "no-warmup", "exploding-gradient", "adam-eps-underflow", "bf16-lost-updates",
+     "nan-weights", "poisoned-checkpoint", "no-zero-grad", "accumulation-unscaled", "double-step", "bad-init"}
+)  # fmt: skip
+"""Causes that ruin the weights: no loss is normal again behind the first NaN."""
+
 MOST = 3
 """Causes that experience may bring forward."""
 
@@ -76,16 +86,18 @@ LONGEST_FILLER = 3
 SAID_ABOVE = ("reported:", "in contradiction:")
 """Reasons that are among the symptoms, in better words."""
 
-LEAST, PART = 0.05, 0.5
-"""Confidence in a cause that experience alone brings forward is ``LEAST + PART * its part of all scores``."""
+BASE, PART = 0.05, 0.5
+"""Confidence in a cause that experience alone brings forward is ``BASE + PART * its part of all scores``."""
 
 
 def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     """The findings in their new order, with those that experience adds."""
+    alone = [each for each in findings if each.severity == "info" or each.confidence >= LEAST]
+    findings = [each for each in findings if each in alone or _possible(each.cause, facts)]
     causes = {each.cause: each for each in findings if each.severity != "info" and each.cause not in SYMPTOMS}
     sure = [each for each in findings if each.cause in SYMPTOMS and each.confidence >= DECIDED]
     if not _open([*causes.values(), *sure], facts):
-        return list(findings)
+        return alone
     known = sorted((_informed(each, facts) for each in likely_causes(facts)), key=lambda each: -each.share)
     shares = {_group(each.cause): each.share for each in known}
     scores = {cause: _score(each.confidence, shares.get(_group(cause), 0.0)) for cause, each in causes.items()}
@@ -101,7 +113,7 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     ordered = [cause for at, cause in enumerate(ordered) if at < MOST or causes[cause].confidence > 0]
     weighed, ceiling = [], 1.0
     for cause in ordered:
-        ceiling = min(ceiling, max(causes[cause].confidence, LEAST + PART * scores[cause] / total))
+        ceiling = min(ceiling, max(causes[cause].confidence, BASE + PART * scores[cause] / total))
         weighed.append(replace(causes[cause], confidence=round(ceiling, 2)))
     if weighed and weighed[0].confidence >= CLEAR:
         weighed = [each for each in weighed if causes[each.cause].confidence or each.confidence >= FAINT]
@@ -148,7 +160,7 @@ def _informed(likely: Likely, facts: Facts) -> Likely:
 
 def _possible(cause: str, facts: Facts) -> bool:
     """Whether it is a cause, no symptom restated, and nothing speaks against it."""
-    if cause in SYMPTOMS - {"exploding-gradient"}:
+    if cause in RESTATED:
         return False
     rule, seen = rule_of(cause), facts.symptoms
     if rule.code.startswith("SF3") and any(map(samples, facts.runs)):
@@ -156,6 +168,8 @@ def _possible(cause: str, facts: Facts) -> bool:
     if cause in HALF and (facts.context.not_half is not None or (seen.unscaled_skips and facts.context.half is None)):
         return False
     if cause in NAN_ONLY and seen.points and not (seen.non_finite or seen.crash):
+        return False
+    if cause in LASTING and weights_survived(facts):
         return False
     if cause in SILENT and seen.crash and not seen.non_finite and not_finite(facts) is None:
         return False

@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from stayfinite.report.printable import printable, printable_parts
-from stayfinite.rules.ranking import SYMPTOMS
+from stayfinite.rules.ranking import RESTATED
 
 STYLES = {"sick": "bold red", "warning": "bold yellow", "healthy": "bold green", "unknown": "bold yellow"}
 SHOWN = 3
@@ -51,7 +51,7 @@ def show_diagnosis(
     for index, finding in enumerate(loud):
         if everything or index == 0 or (index < SHOWN and finding["confidence"] >= WORTH_SHOWING):
             _show_finding(finding, f"  {finding['confidence']:.0%}  {finding['title']}", finding["evidence"], console)
-        elif finding["cause"] not in SYMPTOMS:  # the first line names those
+        elif finding["cause"] not in RESTATED:  # the first line names those
             brief.append(finding)
     if brief:
         console.print(Text(f"\nless likely: {_names(brief)}", style="dim"))

@@ -14,7 +14,7 @@ from typing import Any
 from stayfinite.core.finding import Finding
 from stayfinite.rules.experiments import EXPERIMENTS, Experiment
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.ranking import SYMPTOMS
+from stayfinite.rules.ranking import RESTATED
 
 DECIDED = 0.7
 """A cause of this confidence without a rival needs no experiment."""
@@ -59,7 +59,7 @@ class Differential:
 
 def differential(findings: Sequence[Finding], facts: Facts) -> Differential | None:
     """The remaining causes and the experiment between them; None if decided or inseparable."""
-    causes = [each for each in findings if each.severity != "info" and each.cause not in SYMPTOMS]
+    causes = [each for each in findings if each.severity != "info" and each.cause not in RESTATED]
     if not causes:
         return None
     first = causes[0].confidence

@@ -31,6 +31,9 @@ SYMPTOMS = frozenset(
 )
 """Findings that name a symptom, not its cause."""
 
+RESTATED = SYMPTOMS - {"exploding-gradient"}
+"""Those that are never a cause. Exploding gradients are one: of a deep or recurrent model without clipping."""
+
 TRIED = 2.0
 """Weight of a reported experiment relative to a remark in passing."""
 
@@ -52,8 +55,8 @@ class Suspect:
         return all(clue.risk for clue in self.clues if clue.weight > 0)
 
 
-def rank(facts: Facts, rules: Iterable[Rule]) -> list[Finding]:
-    """Judge the facts by these rules; most likely cause first."""
+def rank(facts: Facts, rules: Iterable[Rule], *, least: float = LEAST) -> list[Finding]:
+    """Judge the facts by these rules; most likely cause first, none below the least confidence."""
     suspects = [suspect for rule in rules if (suspect := _suspect(rule, facts)) is not None]
     if facts.symptoms.healthy:
         suspects = [suspect for suspect in suspects if not suspect.only_risk]
@@ -61,15 +64,14 @@ def rank(facts: Facts, rules: Iterable[Rule]) -> list[Finding]:
         # Without visible trouble, a guess or a library's warning is no reason for an alarm.
         suspects = [suspect for suspect in suspects if suspect.confidence >= SURE_WITHOUT_TROUBLE]
     suspects = _explained_away(suspects)
-    suspects = [suspect for suspect in suspects if suspect.confidence >= LEAST]
+    suspects = [suspect for suspect in suspects if suspect.confidence >= least]
     suspects.sort(key=lambda suspect: (suspect.rule.severity == "info", -suspect.confidence, suspect.rule.code))
     return sorted(map(_finding, suspects), key=place)
 
 
 def place(finding: Finding) -> tuple[bool, bool, float]:
     """Sort key: causes before restated symptoms, then by confidence."""
-    # Exploding gradients are also a cause: of a deep or recurrent model without clipping.
-    repeats = finding.cause in SYMPTOMS - {"exploding-gradient"} and finding.confidence < SURE_WITHOUT_TROUBLE
+    repeats = finding.cause in RESTATED and finding.confidence < SURE_WITHOUT_TROUBLE
     return finding.severity == "info", repeats, -finding.confidence
 
 

@@ -74,7 +74,7 @@ def judge(facts: Facts) -> Clues:
     yield from quote(_remainder_of_one(facts), PROOF)
     larger = max((batch for batch, _ in _batches(facts)), default=1)
     if larger > 1 and not any(rows > larger for rows in _counts(facts)):
-        text = f"a batch of one, though the batch size is {larger}: the last one of an epoch"
+        text = f"a batch of 1, but the batch size is {larger}: the last batch of the epoch"
         yield Clue(text, STRONG + FAIR, refused.where)
     yield from quote(facts.mentioned(_AT_THE_END), PROOF - HINT, "the batches before it worked: {:.100}")
 

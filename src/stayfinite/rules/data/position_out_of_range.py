@@ -124,7 +124,7 @@ def _does_not_fit(facts: Facts) -> Clues:
 def _lengths(facts: Facts) -> Clues:
     yield from quote(facts.said(POSITIONS), STRONG, "the traceback passes the position table: {}")
     yield from quote(facts.said(r"sequence length is longer than the specified maximum"), STRONG + HINT, "{:.140}")
-    yield from quote(facts.mentioned(_RAISED), STRONG, "the limit of the length was raised: {:.80}")
+    yield from quote(facts.mentioned(_RAISED), STRONG, "the length limit was raised: {:.80}")
     longest, limit = longest_input(facts), position_limit(facts)
     if longest is not None and limit is not None and longest[0] > limit[0]:
         yield Clue(f"inputs of up to {longest[0]} tokens ({longest[1]}), but {limit[1]}", STRONG, longest[2], risk=True)

@@ -16,8 +16,8 @@ learns from what is left: to never stop, or to stop at once. Nothing crashes.
 - `Token indices sequence length is longer than the specified maximum sequence length for this model (1313 > 1024)`.
 - Messages of the trainer about dropped or truncated rows.
 - Outputs that never stop: the end token was cut from most rows.
-- `Image features and image tokens do not match: tokens: 1991, features 2990`: the limit cut off placeholders of an
-  image. With more tokens than features, processor and model do not fit.
+- `Image features and image tokens do not match: tokens: 1991, features 2990`: image tokens were
+  truncated. With more tokens than features, processor and model do not fit.
 
 ## How to fix it
 - Look at the lengths first: `np.percentile(lengths, [50, 95, 99])`, and set the limit at the 99th.
@@ -51,14 +51,14 @@ _PLACEHOLDERS = lazy_regex(
 
 
 def judge(facts: Facts) -> Clues:
-    """Clues: the measured share of truncated rows; placeholders of an image that were cut off."""
+    """Clues: the measured share of truncated rows; image tokens that were truncated."""
     yield from reaches(facts, "data.truncated_share", CUT, "{:.0%} of the rows are truncated", proof=0.2)
     yield from quote(facts.said(r"likely due to `?truncation"), PROOF)
     for message in facts.all_said(r"\b(?:image|video|audio|vision|multimodal)\b.{0,60}\b(?:not match|mismatch)"):
         found = _PLACEHOLDERS.search(message.text)
         numbers = [int(number) for number in found.groups() if number] if found is not None else [0, 0]
         if 0 < numbers[0] < numbers[1]:
-            cut = f"{numbers[0]} of {numbers[1]} placeholders of an image are left in the row"
+            cut = f"only {numbers[0]} of {numbers[1]} image tokens are left in the row"
             yield Clue(f"{cut}: {message.text.strip()[:120]}", PROOF + STRONG, message.where)
             return
 

@@ -77,9 +77,9 @@ def judge(facts: Facts) -> Clues:
     yield from quote(facts.said(_KERNEL), FAIR + HINT)
     yield from quote(facts.mentioned(_OTHER_BACK_END), STRONG + FAIR, "another back end gives other numbers: {:.80}")
     if facts.said(_OF_ITS_OWN_TENSORS) is not None:
-        yield from quote(raised_inside(facts), STRONG + FAIR, "raised inside a library, on tensors of its own: {}")
+        yield from quote(raised_inside(facts), STRONG + FAIR, "raised inside a library, on its own tensors: {}")
     if facts.context.deepspeed is not None:
-        text = "a size is 0 where ZeRO-3 has taken the weight apart: {:.120}"
+        text = "a weight has size 0, partitioned by ZeRO-3: {:.120}"
         yield from quote(facts.said(_EMPTY_SIZE), STRONG + HINT, text)
     bad = not_finite(facts)
     symptoms = facts.symptoms
@@ -99,11 +99,11 @@ def judge(facts: Facts) -> Clues:
             3.5 if alone else HINT / 2,
             versions[0].where,
         )
-    yield from quote(facts.mentioned(_EARLY), FAIR, "a version before its release: {:.80}", risk=True)
+    yield from quote(facts.mentioned(_EARLY), FAIR, "a pre-release version: {:.80}", risk=True)
     yield from quote(
         facts.mentioned(_BACK_END), FAIR + HINT if bad else FAIR, "a rarely used backend: {:.120}", risk=True
     )
-    yield from quote(facts.mentioned(_ONE_PATH), FAIR + HINT / 2, "one path only: {:.120}")
+    yield from quote(facts.mentioned(_ONE_PATH), FAIR + HINT / 2, "only on this code path: {:.120}")
     spread = [value for value, _ in finite_metric(facts, "reward_std", "rewards/std") if value > 0]
     if dead and (spread or (symptoms.loss_growth < 0.9 and symptoms.points >= 5)):
         yield Clue("the gradient norm is exactly 0 while rewards or losses vary", FAIR, symptoms.at("start"))

@@ -2,9 +2,9 @@
 
 ## What it means
 `sacrebleu.corpus_bleu(hypotheses, references)` needs one list per *reference set*, each as long as the hypotheses:
-`[[ref of sentence 1, ref of sentence 2, ...]]`. Given one list a sentence, it takes the first sentence's reference for
-a whole set: only the first sentence is scored, or a string is read letter by letter. The score is wrong by any amount
-and looks like a score.
+`[[ref of sentence 1, ref of sentence 2, ...]]`. Given one list per sentence, it takes the first sentence's reference
+for a whole set: only the first sentence is scored, or a string is read letter by letter. The score is wrong by any
+amount and looks like a score.
 
 ## Why it happens
 nltk's `corpus_bleu` and Hugging Face's `evaluate.load("sacrebleu")` need one list per *sentence*; sacrebleu itself
@@ -49,11 +49,11 @@ def judge(facts: Facts) -> Clues:
     if facts.mentioned(_OWN_CONVENTION) and not facts.mentioned(_OTHER_CONVENTION):
         call, flat = facts.mentioned(_CALL), facts.mentioned(_FLAT_CALL)
         if call:
-            yield Clue(f"one list a sentence: {call.text.strip()[:160]}", PROOF, call.where)
+            yield Clue(f"one list per sentence: {call.text.strip()[:160]}", PROOF, call.where)
         elif flat:
             yield Clue(f"references without the outer list: {flat.text.strip()[:160]}", STRONG, flat.where)
         elif (singles := facts.mentioned(_SINGLES)) is not None:
-            yield Clue(f"one list a sentence: {singles.text.strip()[:160]}", STRONG + HINT, singles.where)
+            yield Clue(f"one list per sentence: {singles.text.strip()[:160]}", STRONG + HINT, singles.where)
     lengths = facts.said(
         r"(?:source|system|hypothes[ie]s) and reference streams have different lengths|"
         r"number of hypotheses .{0,40}references .{0,30}(?:should be the same|differ)"

@@ -104,7 +104,7 @@ def judge(facts: Facts) -> Clues:
         facts.symptoms.contradicted("rate spent"), STRONG + HINT, "{}: its schedule is shorter than the run"
     )
     yield from quote(_unreachable(facts), STRONG + HINT, "this branch of the schedule is never taken: {}")
-    yield from quote(facts.said(DEAD_RATE), STRONG + HINT, "a rate of no effect: {}")
+    yield from quote(facts.said(DEAD_RATE), STRONG + HINT, "this rate has no effect: {}")
     yield from _shape(facts, sick)
     off = departure(facts)
     if off is not None:
