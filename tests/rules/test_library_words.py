@@ -1,8 +1,12 @@
 """What libraries themselves print is known as the cause that it names, even where no gathered case shows it yet."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from rules.example import Example
+from stayfinite import diagnose
 from stayfinite.diagnosis.diagnose import judge_reading
 from stayfinite.diagnosis.reading import read_text
 from stayfinite.rules.ranking import rank
@@ -176,6 +180,23 @@ WORDS = [
 def test_the_words_of_a_library_speak_for_the_cause_that_they_name(slug, log, config, words):
     clues = rule_of(slug).judge(Example(log=log, config=config).facts())
     assert [clue for clue in clues if clue.weight > 0 and words in clue.text]
+
+
+MESSAGES = [
+    json.loads(line) for line in Path(__file__).with_name("library_messages.jsonl").read_text("utf-8").splitlines()
+]
+"""As libraries print them, with what each tells (`from`: where it is in their code)."""
+
+
+@pytest.mark.parametrize("said", MESSAGES, ids=lambda said: f"{said['cause']}-{said['log'][-30:]}")
+def test_a_message_of_a_library_tells_its_cause_and_a_routine_notice_none(tmp_path, said):
+    (tmp_path / "train.log").write_text(said["log"] + "\n")
+    (tmp_path / "settings.txt").write_text(said["config"] + "\n")
+    found = diagnose(*[path for path in sorted(tmp_path.iterdir()) if path.read_text().strip()])
+    if said["cause"] == "healthy":
+        assert [each.cause for each in found.findings if each.severity != "info"] == []
+    else:
+        assert (found.verdict, found.findings[0].cause) == ("sick", said["cause"])
 
 
 ONE_ROW = "ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 32])\n"

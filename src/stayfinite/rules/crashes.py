@@ -16,7 +16,8 @@ WENT_ON = 10
 _CRASH = lazy_regex(
     r"^(?:\[?rank\s?\d+\]?:?\s*)?(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception)\b(?::|$| \(| in )|"
     r"\bAssertion [`'\"]?.+ failed|\bfailed assertion\b|"
-    r"^Traceback \(most recent call last\)|CUDA error:|device-side assert|\bsegmentation fault|\bsegfault|core dumped|"
+    r"^[\W_]*Traceback \(most recent call last\)|"
+    r"CUDA error:|device-side assert|\bsegmentation fault|\bsegfault|core dumped|"
     r"^-{2,}> ?\d+ |^\s*Error in \w+\(|^\s*Evaluation error:|exited with exit code [1-9]|\bSIG(?:SEGV|ABRT|KILL|BUS)\b|"
     r"^\S+\.py: error: argument |^File \"[^\"]+\", line \d+, in \w+|\boom[-_ ]?kill|"
     r"\bterminate called after throwing|^\s*Killed\s*$|\u5df2\u6740\u6b7b\s*$",

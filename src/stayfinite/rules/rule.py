@@ -112,6 +112,10 @@ class Rule:
     """The module's function of this name."""
     proofs: Mapping[str, str] = field(default_factory=dict)
     """Observations that prove the cause where they are true or not empty, with the words for it (`{}`: the value)."""
+    says: Mapping[str, float] = field(default_factory=dict)
+    """What libraries print where it happens, as a pattern (case ignored), and its weight."""
+    warns: Mapping[str, float] = field(default_factory=dict)
+    """The same, where training continues despite it; nothing where the run is healthy."""
     plans: Mapping[str, float] = field(default_factory=dict)
     """Remarks on a plan (`rules/plans.py`) and their weight."""
     mild_plans: Mapping[str, float] = field(default_factory=dict)
@@ -158,6 +162,10 @@ class Rule:
     def clues(self, facts: Facts) -> Clues:
         """What speaks for and against it: what its judge says, and what is declared."""
         yield from self.judge(facts)
+        for pattern, weight in self.says.items():
+            yield from quote(facts.said(pattern), weight, "{:.240}")
+        for pattern, weight in {} if facts.symptoms.healthy else self.warns.items():
+            yield from quote(facts.said(pattern), weight, "{:.240}", mild=True)
         for plans, mild in ((self.plans, False), (self.mild_plans, True)):
             for name, weight in plans.items():
                 planned = facts.seen(name)

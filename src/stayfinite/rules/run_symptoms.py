@@ -142,7 +142,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
         typical_norm=median(finite_norms) if finite_norms else None,
         skipped=len(seen.skips),
         skipped_last=bool(seen.everything) and seen.everything[-1].skipped,
-        longest_skips=longest_skips(seen.everything),
+        longest_skips=max(longest_skips(seen.everything), seen.run.skipped_at_once),
         unscaled_skips=sum(point.bad and point.loss_scale is None for point in seen.skips),
         never_updates=never_updates(seen.run),
         first_scale=seen.scales[0] if seen.scales else None,

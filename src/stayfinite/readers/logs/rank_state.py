@@ -149,6 +149,8 @@ class RankState:
             if self._counted_at is not None and step > self._counted_at:
                 self.series.counted += 1
                 self.series.counted_none += skipped >= step - self._counted_at
+                if skipped >= step - self._counted_at:
+                    self.series.skipped_at_once = max(self.series.skipped_at_once, int(skipped))
             self._counted_at = step
 
     def _rises(self, count: float | None) -> bool:

@@ -126,4 +126,8 @@ RULE = Rule(
     "resume_from_checkpoint with save_only_model=False; "
     "Lightning: ckpt_path), or warm up again",
     beats=("nan-loss", "loss-diverging"),
+    says={
+        r"trying to restore \w+ state but checkpoint contains only the model": PROOF + STRONG,
+        r"missing key in checkpoint state_dict: optim\w*\.": PROOF + STRONG,
+    },
 )

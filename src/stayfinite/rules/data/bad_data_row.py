@@ -277,4 +277,7 @@ RULE = Rule(
     prior=-3.5,
     beats=("nan-loss", "loss-collapse", "toxic-batch"),
     observes={"data.bad_rows": "rows of the data that are not finite, empty or corrupt, a list"},
+    says={
+        r"can'?t convert np\.ndarray of type numpy\.object_": PROOF,
+    },
 )

@@ -31,7 +31,7 @@ augmentations, crops and noise.
 Noise that is meant to be a function of the row's number is the same wherever the row is read.
 """
 
-from stayfinite.rules.rule import Rule
+from stayfinite.rules.rule import FAIR, STRONG, Rule
 
 RULE = Rule(
     code="SF320",
@@ -44,4 +44,8 @@ RULE = Rule(
         "loader.workers_draw_alike": "rows are random, but two workers draw the same",
     },
     beats=("duplicate-rows",),
+    warns={
+        r"not properly configuring the iterabledataset replica": STRONG + FAIR,
+        r"each worker is not configured independently to avoid having duplicate data": STRONG + FAIR,
+    },
 )

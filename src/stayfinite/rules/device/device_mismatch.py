@@ -115,4 +115,7 @@ RULE = Rule(
         # Names of parameters, buffers or inputs that are not on the model's device; empty when none.
         "device.mixed": "tensors on different devices: {}",
     },
+    says={
+        r"only supports single device modules but got params on": PROOF,
+    },
 )

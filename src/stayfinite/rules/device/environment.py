@@ -64,7 +64,8 @@ _REFUSAL = (
     r"unsupported gpu architecture|ptxas fatal|sm_\d+ is not compatible|\bfatal:? kernel\b|"
     r"kernel .{0,60}\bis for sm_?\d|was built for sm_?\d|\bnot built for (?:sm|compute)_?\d|"
     r"no (?:suitable|compatible) kernel|expected is_sm_?\d+.{0,30} to be true|"
-    r"unsupported (?:compute capability|cuda (?:version|arch\w*))|found gpu\d* .{0,60}which is of cuda capability|"
+    r"unsupported (?:compute capability(?! for)|cuda (?:version|arch\w*))|"
+    r"found gpu\d* .{0,60}which is of cuda capability|"
     r"minimum cuda capability|cuda capability sm_\d"
 )
 _CHANGED_INTERFACE = (

@@ -69,4 +69,7 @@ RULE = Rule(
     ),
     prior=-4.5,
     beats=("nan-loss", "rank-desync", "loss-collapse", "loss-diverging"),
+    says={
+        r"not reproducible on a different gpu|possible (?:persistent|transient) error!!": PROOF,
+    },
 )

@@ -39,7 +39,7 @@ that traceback first. A broken cable or a blocked port times out as well, at the
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _DIFFER = (
     r"detected mismatch between collectives on ranks|SIZE_OR_SYNTAX_MISMATCH|COLLECTIVE_TYPE_MISMATCH|"
@@ -81,4 +81,11 @@ RULE = Rule(
         "and load weights before wrapping"
     ),
     beats=("nan-loss",),
+    says={
+        r"parameter hashes not matching across": PROOF,
+        r"returning none in distributed training is not supported": PROOF,
+    },
+    warns={
+        r"checkpoint tag name .{0,80}not consistent across all ranks": STRONG + FAIR,
+    },
 )

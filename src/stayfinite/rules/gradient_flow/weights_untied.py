@@ -21,7 +21,7 @@ Tie last, by assigning the parameter itself: `model.head.weight = model.emb.weig
 Starting the output layer from the embedding's values without tying is a choice as well.
 """
 
-from stayfinite.rules.rule import Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Rule
 
 RULE = Rule(
     code="SF430",
@@ -30,5 +30,11 @@ RULE = Rule(
     proofs={
         # The two parameters, in words; empty where they are one.
         "model.weights_untied": "{}",
+    },
+    says={
+        r"due to tied embeddings|tie_word_embeddings=true but": PROOF,
+    },
+    warns={
+        r"the model weights are not tied": STRONG + FAIR,
     },
 )

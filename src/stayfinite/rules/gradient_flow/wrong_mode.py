@@ -42,7 +42,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts, Line
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _MODE = lazy_regex(r"\b(?:eval|train)\(\)|\b(?:eval(?:uation)?|train(?:ing)?) mode\b|^\W*train(?:ing)? acc")
 _CLAUSE = lazy_regex(r"[,;]\s|\.\s|\bbut\b|\bwhile\b")
@@ -107,5 +107,8 @@ RULE = Rule(
         "model.training_in_train": "whether the model is in training mode in the training step",
         "model.training_in_eval": "whether the model is in training mode in the evaluation",
         "modules.in_eval": "names of dropouts in evaluation mode inside parts that learn, a list; empty when none",
+    },
+    warns={
+        r"found \d{2,} module\(s\) in eval mode at the start of training": STRONG + HINT,
     },
 )

@@ -207,4 +207,7 @@ RULE = Rule(
     ),
     prior=-3.5,
     beats=("nan-loss", "loss-collapse", "loss-scale-collapse", "fp16-overflow", "toxic-batch"),
+    says={
+        r"var has negative entry|linalg\.cholesky.{0,80}not positive[- ]definite": STRONG + HINT,
+    },
 )

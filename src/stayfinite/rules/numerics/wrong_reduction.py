@@ -69,4 +69,7 @@ RULE = Rule(
     fix='reduce once: loss.mean(), or (loss * weight).sum() / weight.sum(); reduction="batchmean" for kl_div',
     beats=("nan-loss", "lr-too-high", "loss-diverging"),
     observes={"loss.shape": "the shape of the loss as a list; [] for a scalar"},
+    says={
+        r"backward\(\) only accepts a scalar tensor": PROOF,
+    },
 )

@@ -180,4 +180,7 @@ RULE = Rule(
     code="SF210",
     fix="divide the loss by the number of accumulated batches (loss / k), or let the framework do it once",
     beats=("high-initial-loss", "exploding-gradient", "lr-too-high"),
+    warns={
+        r"unable to scale loss because of type": PROOF,
+    },
 )

@@ -30,14 +30,18 @@ In bf16 and fp32 there is no scale, and a disabled scaler (`GradScaler(enabled=F
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.loop_code import BACKWARD, CLIP, SCALE, UNSCALE, Call, calls
 from stayfinite.rules.optimization.rates import optimizer_of
-from stayfinite.rules.rule import FAIR, REFUTED, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 SCALED_NORM = 5000.0
 """A median gradient norm above this means scaled gradients or a diverged run."""
 
 
 def judge(facts: Facts) -> Clues:
-    """Clues: the order in the script, and norms of scaled gradients."""
+    """Clues: torch's refusal, the order in the script, and norms of scaled gradients."""
+    refused = facts.said(r"unscale_?\(\) is being called after step")
+    if refused is not None:
+        yield from quote(refused, PROOF)
+        return
     scaled, clipped, unscaled = calls(facts, SCALE), calls(facts, CLIP), calls(facts, UNSCALE)
     torchs_own = [call for call in clipped if "accelerator." not in call.text and "clip_gradients" not in call.text]
     # Adam normalizes the gradient's size. Plain SGD's steps become nearly zero.

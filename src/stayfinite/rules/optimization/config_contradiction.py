@@ -41,8 +41,7 @@ _REFUSED = (
     r"correct the following deepspeed config values that mismatch|"
     r"check batch related parameters\. train_batch_size is not equal|"
     r"you have set `?args\.eval(?:uation)?_strategy`? to .{0,80}but you didn'?t pass an `?eval_dataset|"
-    r"metric_for_best_model` training argument is set to .{0,60}which is not found|"
-    r"cannot flatten integer dtype|must flatten tensors with (?:uniform|the same) dtype"
+    r"metric_for_best_model` training argument is set to .{0,60}which is not found"
 )
 
 
@@ -90,4 +89,8 @@ RULE = Rule(
     fix="change one of the two; the evidence names both",
     plans={"plan.contradictions": PROOF},
     mild_plans={"plan.broken_cells": PROOF},
+    says={
+        r"does not allow for gradient clipping because it performs unscaling": PROOF,
+        r"cannot flatten integer dtype|must flatten tensors with (?:uniform|the same) (?:dtype|`?requires_grad)": PROOF,
+    },
 )

@@ -37,8 +37,7 @@ from stayfinite.rules.optimization.loop_code import STEP, calls
 from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 TWICE_SCALED = (
-    r"step\(\) has already been called since the last update|unscale_?\(\) has already been called on this optimizer|"
-    r"unscale_?\(\) is being called after step"
+    r"step\(\) has already been called since the last update|unscale_?\(\) has already been called on this optimizer"
 )
 TWICE_WALKED = (
     r"trying to backward through the graph a second time|saved (?:intermediate values|tensors).{0,40}already been freed"
@@ -67,4 +66,7 @@ RULE = Rule(
     code="SF209",
     fix="one backward on the summed losses and one step per batch; detach state carried to the next batch",
     beats=("lr-too-high", "nan-loss", "environment"),
+    says={
+        r"gradient computed twice for this partition|has already been reduced": PROOF,
+    },
 )

@@ -31,7 +31,7 @@ reinforcement learning the loss does not measure progress. A value that is logge
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 
 def judge(facts: Facts) -> Clues:
@@ -53,4 +53,7 @@ RULE = Rule(
     severity="warning",
     fix="return to a checkpoint from before the rise and lower the learning rate; clip gradients at 1.0",
     prior=-3.5,
+    says={
+        r"divergence threshold reached": PROOF,
+    },
 )

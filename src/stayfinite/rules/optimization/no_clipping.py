@@ -29,7 +29,7 @@ comes from.
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.loop_code import CLIP, calls, shows_a_loop
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.course import lone_spike
 from stayfinite.rules.signs.going_bad import went_bad
 
@@ -87,4 +87,7 @@ RULE = Rule(
     fix="clip the gradient norm at 1.0 (max_grad_norm=1.0, gradient_clip_val=1.0, clip_grad_norm_)",
     beats=("nan-loss", "loss-diverging", "exploding-gradient"),
     plans={"plan.clipping_off": STRONG + HINT},
+    warns={
+        r"does not permit max_grad_norm .{0,20}setting to zero": PROOF,
+    },
 )

@@ -94,4 +94,7 @@ RULE = Rule(
         "optimizer.strangers": "how many tensors the optimizer holds that are not the model's",
     },
     plans={"plan.value_head": PROOF},
+    says={
+        r"make sure the line .{0,4}model\.to\(device\).{0,4} is before the optimizer creation": PROOF,
+    },
 )

@@ -32,7 +32,8 @@ from stayfinite.rules.rule import PROOF, Clues, Rule, quote
 def judge(facts: Facts) -> Clues:
     """Clues: the groups, or torch's warning."""
     said = facts.said(
-        r"parameter group with duplicate parameters|some parameters appear in more than one parameter group"
+        r"parameter group with duplicate parameters|some parameters appear in more than one parameter group|"
+        r"occurs multiple times in optimizer\.param_groups"
     )
     yield from quote(said, PROOF if facts.symptoms.trouble else PROOF - 2.0)
 

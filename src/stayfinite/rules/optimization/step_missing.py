@@ -21,7 +21,7 @@ under a condition, as accumulation has it, count how often that is met.
 A program that only measures gradients, as saliency maps and attacks do, calls `backward` and steps nothing on purpose.
 """
 
-from stayfinite.rules.rule import Rule
+from stayfinite.rules.rule import PROOF, Rule
 
 RULE = Rule(
     code="SF231",
@@ -34,4 +34,8 @@ RULE = Rule(
         "optimizer.call_missing": "{}",
     },
     beats=("lr-too-low", "zero-gradient", "loss-collapse", "params-not-in-optimizer", "detached-loss"),
+    says={
+        r"configure_optimizers`? returned `?none|this fit will run with no optimizer": PROOF,
+        r"the closure hasn'?t been executed": PROOF,
+    },
 )

@@ -24,7 +24,7 @@ A program of one's own may have a setting whose name is close to another one's b
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clues, Rule, quote
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clues, Rule, quote
 
 _SETTINGS = r"\w*(?:Arguments|Args|Config|Configuration|Settings|Trainer)"
 _REFUSED = rf"\b{_SETTINGS}(?:\.__init__)?\(\) got an unexpected keyword argument"
@@ -52,4 +52,12 @@ RULE = Rule(
     beats=("environment",),
     fix="fix the name; the evidence suggests one",
     plans={"plan.unknown_settings": PROOF},
+    says={
+        r"\bunknown \w+ (?:mode|type|name|value)\b.{0,40}choose (?:between|from|one of)": PROOF,
+        r"is not a valid value for \w+$": PROOF,
+        r"early stopping conditioned on metric .{0,60}which is not available": STRONG + FAIR,
+    },
+    warns={
+        r"found unsupported keys in the lr scheduler dict": STRONG + FAIR,
+    },
 )

@@ -32,7 +32,7 @@ frozen bf16 base under fp32 adapters loses nothing.
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Clues, Rule, reaches
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, reaches
 
 LOST = 0.5
 """Share of lost updates that is a fault."""
@@ -73,5 +73,8 @@ RULE = Rule(
     beats=("lr-too-low", "loss-collapse"),
     observes={
         "update.lost_share": "the share of weights with a gradient that a step leaves bit for bit unchanged, 0 to 1"
+    },
+    warns={
+        r"bf16 gradient accumulation is not safe": STRONG + FAIR,
     },
 )

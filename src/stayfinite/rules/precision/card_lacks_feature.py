@@ -27,7 +27,7 @@ FlashAttention 1 runs on Turing (T4, RTX 20). A fork of FlashAttention 2 for Tur
 
 from stayfinite.rules.cards import card_named
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _REFUSED = (
     r"\b(?:fp8|float8|mxfp8|_scaled_mm|e4m3\w*|fp8e\w+)\b.{0,80}\b(?:not (?:natively )?supported|only supported|"
@@ -37,7 +37,7 @@ _REFUSED = (
 )
 """Library errors on a GPU without fp8."""
 _ONLY_NEWER = (
-    r"\bonly supports? \w+ (?:gpus?|cards?|devices?)(?: or (?:newer|later|above))?|"
+    r"\bonly supports? (?!single)\w+ (?:gpus?|cards?|devices?)(?: or (?:newer|later|above))?|"
     r"\b(?:requires?|needs?) (?:an? )?(?:volta|turing|ampere|ada|hopper|blackwell)\b|"
     r"\b(?:requires?|needs?)\b.{0,30}\bcapability (?:>=|of at least|\d)"
 )
@@ -61,4 +61,7 @@ RULE = Rule(
     fix='tf32=False, attn_implementation="sdpa", bf16 instead of fp8; or a newer GPU',
     beats=("step-fails", "environment", "upstream-bug"),
     plans={"plan.card_lacks": PROOF},
+    says={
+        r"unsupported compute capability for|type (?:fp16|fp8) is not supported on your device": PROOF + HINT,
+    },
 )

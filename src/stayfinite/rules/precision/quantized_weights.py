@@ -99,4 +99,7 @@ RULE = Rule(
         "params-frozen",
     ),
     plans={"plan.quantized_without_adapters": PROOF},
+    says={
+        r"cannot flatten integer dtype": STRONG,
+    },
 )

@@ -29,7 +29,7 @@ does the same work. Evaluation needs none.
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule
 
 
 def judge(facts: Facts) -> Clues:
@@ -45,4 +45,9 @@ RULE = Rule(
     fix="scale the loss with torch.amp.GradScaler (and give it to preflight as scaler=...), or autocast to bf16",
     plans={"plan.scaler_missing": STRONG + HINT},
     observes={"scaler.missing": "whether products run in fp16 over fp32 weights and no enabled scaler is there"},
+    says={
+        r"loss scaling is required for this configuration": PROOF,
+        r"fp16 expects a grad scaler": PROOF,
+        r"attempted (?:step|unscale_) but _scale is none|may indicate your script did not use scaler\.scale": PROOF,
+    },
 )
