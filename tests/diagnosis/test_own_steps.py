@@ -257,3 +257,28 @@ def test_the_words_for_people_say_refused_and_that_the_rest_is_fine(tmp_path, ca
     assert "All steps taken are fine." in shown
     assert main(["diagnose", "--json", str(path)]) == 0
     assert len(json.loads(capsys.readouterr().out)["refused"]) == 1
+
+
+def test_a_first_step_of_nan_is_blamed_on_no_update_and_on_no_scale(tmp_path):
+    training = GuardedTraining(tmp_path, policy=Policy(max_incidents=0, max_vetoes_in_a_row=4, max_cuts=0))
+    with pytest.raises(TrainingDiverged):
+        training.steps(40, NAN)
+    found = diagnose(tmp_path)
+    assert found.verdict == "sick"
+    assert not set(causes(found)) & {
+        "no-clipping",
+        "lr-too-high",
+        "adam-eps-underflow",
+        "fp16-overflow",
+        "fp8-zero-amax",
+    }
+
+
+def test_what_an_autopsy_proved_of_the_last_step_comes_before_what_the_numbers_suggest(tmp_path):
+    training = GuardedTraining(tmp_path, policy=Policy.strict())
+    for factor in (1, 4, 20, 100):
+        training.guard.step(factor * training.guard.forward(training.batch()))
+    with pytest.raises(TrainingDiverged):
+        training.steps(1, NAN)
+    found = diagnose(tmp_path)
+    assert (found.verdict, causes(found)[0], found.differential) == ("sick", "bad-data-row", None)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stayfinite.core.series import RunSeries
-from stayfinite.rules.number_shapes import diverges
+from stayfinite.rules.number_shapes import diverges, swings
 from stayfinite.rules.run_symptoms import symptoms_of
 
 
@@ -218,6 +218,15 @@ def test_losses_of_single_batches_that_differ_much_are_no_divergence(count):
         draw = random.Random(seed)
         alarms += diverges([draw.lognormvariate(-2, 1) for _ in range(count)])
     assert alarms <= 6
+
+
+@pytest.mark.parametrize("falls", [False, True])
+def test_noisy_batches_swing_unless_their_average_falls(falls):
+    told = []
+    for seed in range(40):
+        draw = random.Random(seed)
+        told.append(swings([(3.6 - falls * at / 200) * draw.lognormvariate(0, 0.6) for at in range(300)]))
+    assert sum(told) <= 8 if falls else sum(told) > 20
 
 
 @given(

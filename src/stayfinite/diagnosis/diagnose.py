@@ -114,7 +114,10 @@ def judge(
         from_text = weigh(from_text, guessed)
     if facts.symptoms.points and not (facts.symptoms.trouble or lasting):
         from_text = _worth_an_alarm(from_text)
-    findings = with_known(from_text, [*known, *filter(None, open_questions)])
+    stopped = any(each.stopped is not None for each in refused.values())
+    # A run whose finite loss diverges besides has another cause than its proved bad steps.
+    proof_decides = explained and (stopped or facts.symptoms.non_finite or not facts.symptoms.trouble)
+    findings = with_known(from_text, [*known, *filter(None, open_questions)], proved_first=proof_decides)
     verdict: Verdict = "unknown"
     lost = facts.symptoms.trouble and not facts.symptoms.doubtful
     if lost or any(finding.severity != "info" for finding in findings):
@@ -134,7 +137,7 @@ def judge(
             if each.codes
         ],
         sources=sources,
-        differential=differential(findings, guessed) if verdict == "sick" else None,
+        differential=differential(findings, guessed) if verdict == "sick" and not proof_decides else None,
         runs=runs,
     )
 
@@ -170,10 +173,11 @@ def _to_judge(runs: Sequence[RunSeries], refused: Mapping[str, Refusals], *, who
     return judged
 
 
-def with_known(findings: list[Finding], known: Sequence[Finding]) -> list[Finding]:
+def with_known(findings: list[Finding], known: Sequence[Finding], *, proved_first: bool = False) -> list[Finding]:
     """Both together, ranked: what was seen or proved stands for a rule's guess of the same cause, no less sure."""
     certain = {finding.cause for finding in known}
     guessed = {finding.cause: finding.confidence for finding in findings}
     both = [replace(each, confidence=max(each.confidence, guessed.get(each.cause, 0.0))) for each in known]
     both += [finding for finding in findings if finding.cause not in certain]
-    return sorted(both, key=place)
+    ranked = sorted(both, key=place)
+    return sorted(ranked, key=lambda finding: not finding.where.endswith(AUTOPSY)) if proved_first else ranked

@@ -12,13 +12,14 @@ from dataclasses import replace
 from itertools import islice
 
 from stayfinite.core.finding import Finding
+from stayfinite.readers.runs.directory import STEPS
 from stayfinite.rules.experience.features import PAIR
 from stayfinite.rules.experience.likely import SAME, Likely, likely_causes
 from stayfinite.rules.experiments import EXPERIMENTS
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.ranking import LEAST, RESTATED, SURE_WITHOUT_TROUBLE, SYMPTOMS, place
+from stayfinite.rules.ranking import BY_UPDATES, LEAST, RESTATED, SURE_WITHOUT_TROUBLE, SYMPTOMS, place
 from stayfinite.rules.registry import rule_of
-from stayfinite.rules.signs.going_bad import weights_survived
+from stayfinite.rules.signs.going_bad import at_first_step, weights_survived
 from stayfinite.rules.signs.post_training import samples
 from stayfinite.rules.signs.witness import not_finite
 
@@ -43,6 +44,9 @@ HALF = frozenset(
 )  # fmt: skip
 """Causes that need fp16."""
 
+NEED_SCALE = HALF | {"adam-eps-underflow"}
+"""Causes of 16-bit steps, which a guarded run without a loss scale does not have."""
+
 NAN_ONLY = frozenset(
     {"fp16-overflow", "fp16-overflow-model-family", "pure-fp16-weights", "adam-eps-underflow", "sdpa-kernel-bug",
      "fp8-zero-amax", "loss-formula-singularity", "where-nan-branch", "naive-exp", "attention-fully-masked-row",
@@ -65,11 +69,14 @@ SILENT = frozenset(
 )  # fmt: skip
 """Causes that change numbers alone: no error comes of them but one about NaN."""
 
-LASTING = frozenset(
-    {"lr-too-high", "no-clipping", "no-warmup", "exploding-gradient", "adam-eps-underflow", "bf16-lost-updates",
-     "nan-weights", "poisoned-checkpoint", "no-zero-grad", "accumulation-unscaled", "double-step", "bad-init"}
+IN_THE_WEIGHTS = frozenset({"nan-weights", "poisoned-checkpoint", "bad-init", "adam-eps-underflow"})
+"""Causes that lie in the weights: no loss is normal again behind the first NaN."""
+
+WATCHED = frozenset(
+    {"params-not-in-optimizer", "params-twice", "params-frozen", "detached-loss", "step-missing", "double-step",
+     "no-zero-grad", "cleared-before-step", "clip-before-unscale"}
 )  # fmt: skip
-"""Causes that ruin the weights: no loss is normal again behind the first NaN."""
+"""Causes that a guard refuses or rules out in its own steps."""
 
 MOST = 3
 """Causes that experience may bring forward."""
@@ -169,8 +176,14 @@ def _possible(cause: str, facts: Facts) -> bool:
         return False
     if cause in NAN_ONLY and seen.points and not (seen.non_finite or seen.crash):
         return False
-    if cause in LASTING and weights_survived(facts):
+    if cause in BY_UPDATES - {"toxic-batch"} and (weights_survived(facts) or at_first_step(facts)):
         return False
+    if cause in IN_THE_WEIGHTS and weights_survived(facts):
+        return False
+    if any(run.source.endswith(STEPS) for run in facts.runs):  # a guard wrote them
+        scaled = seen.first_scale is not None or facts.context.half is not None or facts.context.eight_bits is not None
+        if cause in WATCHED or (not scaled and (cause in NEED_SCALE or cause.startswith("fp8-"))):
+            return False
     if cause in SILENT and seen.crash and not seen.non_finite and not_finite(facts) is None:
         return False
     return sum(clue.weight for clue in rule.clues(facts)) > -2.0

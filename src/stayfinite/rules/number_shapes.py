@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 
 from stayfinite.core.series import Point
 from stayfinite.rules.symptoms import TINY_LOSS
@@ -137,6 +137,10 @@ def falls_to_nothing(losses: Sequence[float]) -> bool:
     return len(losses) >= 2 and losses[-1] == 0 and losses[-2] >= LEAST_FIRST
 
 
+AVERAGED, BEYOND_NOISE = 20, 4.0
+"""Losses that make an average, and how many standard errors two averages differ by where noise does not explain it."""
+
+
 def swings(losses: Sequence[float]) -> bool:
     """Whether losses above 1 repeatedly jump back up to earlier levels.
 
@@ -149,9 +153,24 @@ def swings(losses: Sequence[float]) -> bool:
     learns = median(losses[-third:]) <= 0.6 * median(losses[:third])
     # What learns also reaches new lows.
     learns = learns and (thrown < 2 * SWINGS or min(losses[-third:]) < min(losses[:-third]))
+    learns = learns or falls_beyond_noise(losses[:third], losses[-third:])
     return (
         thrown >= max(SWINGS, OFTEN * len(losses)) and not learns and max(losses[-third:]) >= 0.25 * max(losses[:third])
     )
+
+
+def falls_beyond_noise(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Whether the later losses are lower on average, by more than noisy batches explain."""
+    if len(before) < AVERAGED:
+        return False
+    noise = math.hypot(*(_spread(losses) / math.sqrt(len(losses)) for losses in (before, after)))
+    return fmean(before) - fmean(after) >= BEYOND_NOISE * noise
+
+
+def _spread(losses: Sequence[float]) -> float:
+    """The standard deviation; the library's own is exact, and slow."""
+    mean = fmean(losses)
+    return math.hypot(*(loss - mean for loss in losses)) / math.sqrt(len(losses))
 
 
 def digits(value: float) -> int:

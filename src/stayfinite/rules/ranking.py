@@ -15,6 +15,7 @@ from stayfinite.rules.experiments import MEANS
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.reported_experiments import tells_of_loss
 from stayfinite.rules.rule import HINT, STRONG, Clue, Clues, Rule, confidence, quote
+from stayfinite.rules.signs.going_bad import at_first_step
 from stayfinite.rules.signs.named_causes import NAMED, who_names
 
 LEAST = 0.12
@@ -33,6 +34,12 @@ SYMPTOMS = frozenset(
 
 RESTATED = SYMPTOMS - {"exploding-gradient"}
 """Those that are never a cause. Exploding gradients are one: of a deep or recurrent model without clipping."""
+
+BY_UPDATES = frozenset(
+    {"lr-too-high", "no-clipping", "no-warmup", "exploding-gradient", "bf16-lost-updates",
+     "no-zero-grad", "accumulation-unscaled", "double-step", "clip-before-unscale", "toxic-batch"}
+)  # fmt: skip
+"""Causes that act through an update: not behind a first step, nor behind losses that come back after NaN."""
 
 TRIED = 2.0
 """Weight of a reported experiment relative to a remark in passing."""
@@ -63,6 +70,8 @@ def rank(facts: Facts, rules: Iterable[Rule], *, least: float = LEAST) -> list[F
     if facts.runs and not facts.symptoms.trouble:
         # Without visible trouble, a guess or a library's warning is no reason for an alarm.
         suspects = [suspect for suspect in suspects if suspect.confidence >= SURE_WITHOUT_TROUBLE]
+    if at_first_step(facts):
+        suspects = [suspect for suspect in suspects if suspect.rule.slug not in BY_UPDATES]
     suspects = _explained_away(suspects)
     suspects = [suspect for suspect in suspects if suspect.confidence >= least]
     suspects.sort(key=lambda suspect: (suspect.rule.severity == "info", -suspect.confidence, suspect.rule.code))

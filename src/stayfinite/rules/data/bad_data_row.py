@@ -50,7 +50,7 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.precision.half_range import half_of
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.aftermath import went_on
-from stayfinite.rules.signs.going_bad import weights_survived
+from stayfinite.rules.signs.going_bad import at_first_step, weights_survived
 from stayfinite.rules.signs.post_training import samples
 from stayfinite.rules.signs.witness import not_finite
 
@@ -227,6 +227,9 @@ def _course(facts: Facts) -> Clues:
         steps = "suddenly" if symptoms.good_after == 0 else "now and then"
         yield Clue(f"NaN or inf {steps} after {symptoms.good_before} good points, without a climb", 1.5, place)
     half = half_of(facts)
+    told_of_data = facts.mentioned(_COLLECTED) or facts.mentioned(_MEASURED)
+    if half is None and told_of_data is None and at_first_step(facts):
+        yield Clue("NaN or inf before any update, and no fp16", 1.5 * HINT, place)
     if half is not None:
         yield Clue(f"fp16 explains more ({half.text})", -1.0, half.where)
     elif context.not_half is not None and symptoms.bad:

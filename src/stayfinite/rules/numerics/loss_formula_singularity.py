@@ -57,6 +57,7 @@ from stayfinite.rules.numerics.formulas import (
     lost,
 )
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.signs.going_bad import at_first_step
 from stayfinite.rules.signs.loss_parts import vanished_part
 from stayfinite.rules.signs.post_training import policy_lost, samples
 from stayfinite.rules.signs.witness import sudden
@@ -124,6 +125,8 @@ def judge(facts: Facts) -> Clues:
     if formula or named:
         yield from quote(facts.said(_ZERO_PRINTED), 2.5, "its input is zero: {:.80}")
     yield from _density(facts, explained=formula is not None or named is not None)
+    if at_first_step(facts) and facts.context.half is None:
+        yield Clue("NaN or inf before any update, and no fp16", 1.5 * HINT, facts.symptoms.at("first_bad"))
     if sudden(facts):
         yield Clue("sudden NaN after a healthy start", HINT, facts.symptoms.at("first_bad"))
     part = _single_part(facts)

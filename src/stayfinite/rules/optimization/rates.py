@@ -56,6 +56,8 @@ _TOLD_RATE = lazy_regex(
 )
 """A rate that a person states, and not one of those that were tried."""
 _OWN_SCALE = lazy_regex(r"adafactor|prodigy|dadapt|lars|lamb|schedule_?free", re.IGNORECASE)
+ADAMS_OWN = 1e-3
+"""Adam's default: right for many small models, too high for transformers."""
 _LIMITS = {
     "adam": ((1e-2, STRONG), (3e-3, 2.5), (1e-3, 1.5)),
     "sgd": ((1.0, 3.0), (0.1, FAIR), (0.02, HINT)),
@@ -77,6 +79,8 @@ def set_too_high(facts: Facts) -> Iterator[Clue]:
     where = known.where if known is not None else seen.at("first_bad")
     if rate is not None and not _OWN_SCALE.search(optimizer):
         weight = next((weight for limit, weight in limits if rate >= limit), 0.0)
+        if adam and rate == ADAMS_OWN and context.family is None and facts.mentioned(TRANSFORMERS) is None:
+            weight = 0.0
         if not weight and context.family is not None and context.adapters is None and rate >= 2e-4:
             weight = HINT
         if weight:
