@@ -137,7 +137,7 @@ def falls_to_nothing(losses: Sequence[float]) -> bool:
     return len(losses) >= 2 and losses[-1] == 0 and losses[-2] >= LEAST_FIRST
 
 
-AVERAGED, BEYOND_NOISE = 20, 4.0
+AVERAGED, BEYOND_NOISE = 20, 3.0
 """Losses that make an average, and how many standard errors two averages differ by where noise does not explain it."""
 
 
@@ -160,11 +160,12 @@ def swings(losses: Sequence[float]) -> bool:
 
 
 def falls_beyond_noise(before: Sequence[float], after: Sequence[float]) -> bool:
-    """Whether the later losses are lower on average, by more than noisy batches explain."""
+    """Whether the later losses, all above 0, are lower on average, by more than noisy batches explain."""
     if len(before) < AVERAGED:
         return False
-    noise = math.hypot(*(_spread(losses) / math.sqrt(len(losses)) for losses in (before, after)))
-    return fmean(before) - fmean(after) >= BEYOND_NOISE * noise
+    logs = [[math.log(loss) for loss in losses] for losses in (before, after)]  # one hard batch does not decide
+    noise = math.hypot(*(_spread(losses) / math.sqrt(len(losses)) for losses in logs))
+    return fmean(logs[0]) - fmean(logs[1]) >= BEYOND_NOISE * noise
 
 
 def _spread(losses: Sequence[float]) -> float:

@@ -298,7 +298,7 @@ class Symptoms:
             "the loss is 0": self.zero_loss and not self.learns_at_zero,
             "the model predicts one class for every input": self.one_class,
             f"{self.impossible} is below 1": bool(self.impossible),
-            "the gradient is 0": self.zero_norms >= 2 and self.zero_norms * 2 >= self.points,
+            "the gradient is 0": self.zero_norms >= 2 and self.zero_norms * 2 >= self.points and not self.learns,
             "the loss scale collapses": self.collapses,
             "the loss explodes": self.absurd
             or (
@@ -335,6 +335,12 @@ class Symptoms:
     def falls(self) -> bool:
         """The last loss is below the first."""
         return self.first_loss is not None and self.last_loss is not None and self.last_loss < self.first_loss
+
+    @property
+    def learns(self) -> bool:
+        """The last loss is a tenth below the first, or more: whatever is printed, there is a gradient."""
+        first, last = self.first_loss, self.last_loss
+        return first is not None and last is not None and 0 < last <= 0.9 * first and not self.bad
 
     @property
     def doubtful(self) -> bool:

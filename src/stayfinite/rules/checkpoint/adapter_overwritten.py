@@ -65,4 +65,7 @@ RULE = Rule(
     fix="copy the trained adapter away, load it with PeftModel.from_pretrained(base, path, is_trainable=True) and "
     "drop get_peft_model",
     beats=("resume-state-missing", "nan-loss"),
+    warns={
+        r"found missing adapter keys while loading": STRONG + FAIR,
+    },
 )

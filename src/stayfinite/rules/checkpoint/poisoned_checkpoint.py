@@ -95,4 +95,7 @@ RULE = Rule(
     fix="return to the newest checkpoint that `stayfinite scan` calls good, and find what broke the run there",
     beats=("nan-loss", "loss-collapse", "nan-weights"),
     observes={"checkpoint.nonfinite": "names of tensors with NaN or infinite values; empty when none"},
+    says={
+        r"nans detected in the merged weights": PROOF,
+    },
 )

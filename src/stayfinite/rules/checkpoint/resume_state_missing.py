@@ -127,7 +127,11 @@ RULE = Rule(
     "Lightning: ckpt_path), or warm up again",
     beats=("nan-loss", "loss-diverging"),
     says={
+        r"no valid checkpoint found in output directory|can'?t find a valid checkpoint at": PROOF,
         r"trying to restore \w+ state but checkpoint contains only the model": PROOF + STRONG,
         r"missing key in checkpoint state_dict: optim\w*\.": PROOF + STRONG,
+    },
+    warns={
+        r"skipping variable loading for optimizer": STRONG + FAIR,
     },
 )

@@ -191,4 +191,7 @@ RULE = Rule(
         "labels.masked_rows_share": "the share of the data's rows in which no label is left, 0 to 1",
     },
     plans={"plan.no_room_for_answer": STRONG + HINT},
+    warns={
+        r"chat template does not contain .{0,30}generation": STRONG + FAIR,
+    },
 )

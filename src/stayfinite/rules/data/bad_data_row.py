@@ -281,6 +281,9 @@ RULE = Rule(
     beats=("nan-loss", "loss-collapse", "toxic-batch"),
     observes={"data.bad_rows": "rows of the data that are not finite, empty or corrupt, a list"},
     says={
+        r"found nan in observations": PROOF,
+        r"found indices in 'edge_index' that are larger than": STRONG + FAIR,
+        r"there are 0-in-degree nodes in the graph": STRONG + FAIR,
         r"can'?t convert np\.ndarray of type numpy\.object_": PROOF,
     },
 )

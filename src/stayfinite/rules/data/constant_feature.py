@@ -29,7 +29,7 @@ A bias column of ones and padding columns are constant on purpose.
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule, quote
 
 _BY_SPREAD = (
     r"/ ?\(?(?:np\.|torch\.|self\.)?\w*(?:std|sigma|scale_|stddev|variance)\w*\b|"
@@ -62,4 +62,7 @@ RULE = Rule(
     },
     prior=-4.5,
     beats=("bad-data-row", "nan-loss"),
+    warns={
+        r"\bfeatures \[[\d ]+\] are constant": STRONG + FAIR,
+    },
 )

@@ -139,4 +139,10 @@ RULE = Rule(
         "loader.batches": "how many batches the loader gives",
         "loader.error": "what the loader raised when it was read",
     },
+    says={
+        r"the number of all batches is 0": PROOF,
+    },
+    warns={
+        r"your input ran out of data; interrupting training": PROOF,
+    },
 )

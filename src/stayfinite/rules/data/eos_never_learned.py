@@ -23,11 +23,14 @@ padding's id is. The real end of each text has the same id and is masked with it
 Texts packed to full length have no padding; where the program adds no end token, there is none to mask.
 """
 
-from stayfinite.rules.rule import PROOF, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Rule
 
 RULE = Rule(
     code="SF333",
     severity="warning",
     fix="labels[attention_mask == 0] = -100, or use a separate pad token",
     plans={"plan.end_masked": PROOF},
+    warns={
+        r"end-of-turn token falls inside|turn terminator won'?t be trained": STRONG + FAIR,
+    },
 )

@@ -31,7 +31,7 @@ Constant predictions in the first steps are usual; judge after an epoch. The sam
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule, quote, reaches
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule, quote, reaches
 
 _SHARE = (
     r"\b(?:background|majority|negatives?|one class|normal)\b[^.;\n]{0,50}\b9\d(?:\.\d+)? ?%|"
@@ -68,4 +68,7 @@ RULE = Rule(
         "measure F1 or balanced accuracy"
     ),
     observes={"labels.largest_share": "the share of the most frequent class, 0 to 1"},
+    says={
+        r"needs samples of at least 2 classes in the data": PROOF,
+    },
 )

@@ -30,7 +30,10 @@ from stayfinite.core.series import RunSeries
 from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
-ONE_VALUE = r"expected more than 1 value per channel when training|got input size (?:torch\.size\()?\[1, \d+\]"
+ONE_VALUE = (
+    r"expected more than 1 value per channel when training|batchnorm a single value per channel|"
+    r"got input size (?:torch\.size\()?\[1, \d+\]"
+)
 _AT_THE_END = (
     r"\blast (?:batch|iter\w*|step|one|piece|mini-?batch)\b|\bend of (?:\w+ )?(?:\w+ )?epoch|100(?:\.0+)?%|"
     r"\bafter (?:1|one|the first) epoch|in the end\b|(?<![\d/])(\d{2,})(?: of |/)\1(?![\d/])|\b\d+(?: \d+)+ 1$"

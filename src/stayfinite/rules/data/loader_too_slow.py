@@ -27,7 +27,7 @@ measured without compilation shows it too late.
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule
 
 SLOWER = 2.0
 """Time of a batch over time of a step."""
@@ -51,5 +51,8 @@ RULE = Rule(
     observes={
         "loader.seconds_per_batch": "the typical time in which the loader gives a batch",
         "loader.seconds_per_step": "the time of a forward and backward pass on one",
+    },
+    warns={
+        r"slow image access detected": STRONG + FAIR,
     },
 )

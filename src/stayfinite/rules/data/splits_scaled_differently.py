@@ -24,7 +24,7 @@ A shift that belongs to the task, as between seasons of a time series or between
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, Clues, Rule, quote
+from stayfinite.rules.rule import FAIR, HINT, PROOF, Clues, Rule, quote
 
 
 def judge(facts: Facts) -> Clues:
@@ -42,4 +42,7 @@ RULE = Rule(
         "data.splits_scaled": "{}",
     },
     beats=("wrong-mode", "metric-stuck"),
+    says={
+        r"training env not being wrapped the same way as the evaluation env": PROOF,
+    },
 )

@@ -117,4 +117,7 @@ RULE = Rule(
         # The ids of a batch that the embedding has no row for, a list.
         "data.token_ids_out_of_range": "token ids outside the embedding: {}",
     },
+    warns={
+        r"(?:pad|eos|bos)_token_id must be .{0,80}within the vocabulary": STRONG + FAIR,
+    },
 )

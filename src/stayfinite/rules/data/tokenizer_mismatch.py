@@ -43,7 +43,7 @@ A few mismatches among thousands of rows are truncated or odd rows.
 
 from stayfinite.rules.data.lookups import TWO_SIZES, VOCABULARY, two_sizes
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.loaded_shapes import other_vocabulary
 
 UNKNOWN = 0.01
@@ -112,5 +112,12 @@ RULE = Rule(
     observes={
         "data.unknown_token_share": "the share of unknown tokens in the data, 0 to 1",
         "data.unknown_characters": "characters of the data that the tokenizer does not know, a list",
+    },
+    says={
+        r"asking to pad but the tokenizer does not have a padding token": PROOF,
+        r"(?:eos|pad|bos)_token`? .{0,30}is not found in the vocabulary": PROOF,
+    },
+    warns={
+        r"this will lead to incorrect tokenization": STRONG + FAIR,
     },
 )

@@ -35,7 +35,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote, reaches
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule, quote, reaches
 
 CUT = 0.05
 """Share of truncated rows that matters."""
@@ -72,4 +72,10 @@ RULE = Rule(
     ),
     prior=-4.5,
     observes={"data.truncated_share": "the share of rows that reach the length limit, 0 to 1"},
+    says={
+        r"caused by cutoff_len being too small": PROOF,
+    },
+    warns={
+        r"> the model'?s max sequence length of \d+": STRONG + FAIR,
+    },
 )

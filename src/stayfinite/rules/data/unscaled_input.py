@@ -126,4 +126,7 @@ RULE = Rule(
     ),
     beats=("nan-loss", "bad-init", "loss-diverging", "lr-too-high"),
     observes={"data.input_scale": "the largest of |mean| and spread over the input features"},
+    warns={
+        r"obs returned by the `?\w+\(\)`? method is not within the observation space": STRONG + FAIR,
+    },
 )

@@ -157,4 +157,8 @@ RULE = Rule(
         "rebuild extensions against it"
     ),
     beats=("nan-loss", "loss-collapse", "loss-diverging"),
+    warns={
+        r"currently supports? \w+ versions? from .{0,40}you have version": STRONG + FAIR,
+        r"gpu may be present on this machine, but .{0,60}not installed": STRONG + FAIR,
+    },
 )

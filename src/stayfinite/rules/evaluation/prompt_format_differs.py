@@ -30,7 +30,7 @@ Base models have no template, and few-shot prompts need none.
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule
 
 
 def judge(facts: Facts) -> Clues:
@@ -48,4 +48,7 @@ RULE = Rule(
     prior=-4.5,
     beats=("zero-answer-rate",),
     observes={"evaluation.prompt_matches": "whether an evaluation prompt begins as the training rows do"},
+    warns={
+        r"trained on a context that differs from the one it sees at inference": STRONG + HINT,
+    },
 )

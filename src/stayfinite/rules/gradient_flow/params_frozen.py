@@ -139,4 +139,7 @@ RULE = Rule(
         "loss-collapse",
     ),
     observes={"parameters.trainable": "the number of trainable parameters"},
+    says={
+        r"the model does not have any trainable weights": PROOF,
+    },
 )

@@ -29,7 +29,7 @@ with a value for each pair of samples.
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import measured
 
 SEEN = 0.01
@@ -49,4 +49,7 @@ RULE = Rule(
     severity="warning",
     fix="batch_first=True, permute instead of view, no reduction over dimension 0",
     observes={"samples.leak": "the change of other rows' outputs over that of the one row whose input was changed"},
+    warns={
+        r"does not handle cross-sample decontamination": STRONG + FAIR,
+    },
 )

@@ -35,6 +35,8 @@ RULE = Rule(
         r"due to tied embeddings|tie_word_embeddings=true but": PROOF,
     },
     warns={
+        r"tied parameters are on different devices": STRONG + FAIR,
+        r"embeddings are no longer tied": STRONG + FAIR,
         r"the model weights are not tied": STRONG + FAIR,
     },
 )

@@ -38,7 +38,7 @@ weights may have broken in between.
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
-from stayfinite.rules.rule import AGAINST, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.witness import not_finite
 
 SAID_OF_WEIGHTS = (
@@ -93,5 +93,8 @@ RULE = Rule(
     beats=("nan-loss", "loss-collapse"),
     observes={
         "weights.nonfinite": "names of parameters and buffers that are not finite before training; empty when none"
+    },
+    says={
+        r"found nan in actions": STRONG + FAIR,
     },
 )

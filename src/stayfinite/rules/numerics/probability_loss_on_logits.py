@@ -111,4 +111,7 @@ RULE = Rule(
         "loss.input_outside_unit": "a loss on probabilities gets values outside 0 to 1",
     },
     beats=("nan-loss", "label-out-of-range", "flipped-sign", "loss-collapse"),
+    says={
+        r"y_prob contains values (?:greater than 1|less than 0|lower than 0)": PROOF,
+    },
 )

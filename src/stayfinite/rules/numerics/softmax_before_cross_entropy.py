@@ -178,4 +178,7 @@ RULE = Rule(
         "loss.input_is_probability": "the rows given to cross entropy are non-negative and sum to 1",
     },
     beats=("lr-too-low", "bad-initial-loss", "vanishing-gradient"),
+    warns={
+        r"received `?from_logits=true`?, but the `?output`? argument was produced by a (?:softmax|sigmoid)": PROOF,
+    },
 )

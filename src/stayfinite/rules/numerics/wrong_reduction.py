@@ -70,6 +70,7 @@ RULE = Rule(
     beats=("nan-loss", "lr-too-high", "loss-diverging"),
     observes={"loss.shape": "the shape of the loss as a list; [] for a scalar"},
     says={
+        r"gradient only defined for scalar-output functions": PROOF,
         r"backward\(\) only accepts a scalar tensor": PROOF,
     },
 )

@@ -34,7 +34,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clues, Rule, quote
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clues, Rule, quote
 
 _REFUSED = (
     r"load_best_model_at_end requires the sav(?:e|ing)|"
@@ -90,6 +90,11 @@ RULE = Rule(
     plans={"plan.contradictions": PROOF},
     mild_plans={"plan.broken_cells": PROOF},
     says={
+        r"did not return a loss from the inputs, only the following keys": STRONG + HINT,
+        r"cannot fine-?tune quantized model with": PROOF,
+        r"which is incompatible to the `?\w+": STRONG + FAIR,
+        r"so the adapter would never be trained": PROOF,
+        r"but \w+ models? requires? `?\w+=": PROOF,
         r"does not allow for gradient clipping because it performs unscaling": PROOF,
         r"cannot flatten integer dtype|must flatten tensors with (?:uniform|the same) (?:dtype|`?requires_grad)": PROOF,
     },

@@ -54,6 +54,7 @@ RULE = Rule(
     fix="return to a checkpoint from before the rise and lower the learning rate; clip gradients at 1.0",
     prior=-3.5,
     says={
+        r"loss is too high, stopping training": PROOF,
         r"divergence threshold reached": PROOF,
     },
 )

@@ -187,6 +187,7 @@ RULE = Rule(
     beats=("lr-zero", "lr-too-low", "loss-diverging"),
     mild_plans={"plan.schedule": PROOF, "plan.warmup_too_long": PROOF},
     warns={
+        r"steps contains values larger than \S*max_iter": STRONG + FAIR,
         r"total_num_steps \d+ is less than warmup_num_steps": STRONG + FAIR,
         r"`?\w*LR`? scheduler is using 'interval': 'epoch'": STRONG + HINT,
         r"using unknown warmup_type": STRONG + HINT,

@@ -95,6 +95,7 @@ RULE = Rule(
     },
     plans={"plan.value_head": PROOF},
     says={
+        r"some parameters have no corresponding transformation": PROOF,
         r"make sure the line .{0,4}model\.to\(device\).{0,4} is before the optimizer creation": PROOF,
     },
 )

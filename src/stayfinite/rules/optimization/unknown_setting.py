@@ -53,6 +53,7 @@ RULE = Rule(
     fix="fix the name; the evidence suggests one",
     plans={"plan.unknown_settings": PROOF},
     says={
+        r"no parameters found matching the pattern": STRONG + FAIR,
         r"\bunknown \w+ (?:mode|type|name|value)\b.{0,40}choose (?:between|from|one of)": PROOF,
         r"is not a valid value for \w+$": PROOF,
         r"early stopping conditioned on metric .{0,60}which is not available": STRONG + FAIR,

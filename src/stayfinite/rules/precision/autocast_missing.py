@@ -38,7 +38,7 @@ should be.
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 DTYPES = r"(?:c10::)?(?:B?Float16|BFloat16|Half|Float|float|double|Double|torch\.\w+)"
 MISMATCH = (
@@ -77,4 +77,7 @@ RULE = Rule(
     fix="run forward and loss inside torch.autocast, or use one dtype for model and inputs",
     beats=("environment", "nan-loss"),
     observes={"autocast.half_operations": "how many operations of a step ran in fp16 or bf16"},
+    warns={
+        r"only supports? .{0,60}dtypes?, but the current dy?t?y?pe in": STRONG + FAIR,
+    },
 )

@@ -102,4 +102,7 @@ RULE = Rule(
     observes={
         "plan.fp16_family": "where fp16 is on: the model's family, whether adapters alone are trained, both as text"
     },
+    warns={
+        r"known to nan/inf in fp16": PROOF,
+    },
 )

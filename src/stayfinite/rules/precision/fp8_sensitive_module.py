@@ -27,7 +27,7 @@ Large heads were trained in fp8 with rowwise or MX scales. Compare the losses of
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _PRINTED = r"\((?:lm_head|output|output_layer|router|gate|score|classifier|embed_out)\): (?:Float8Linear|MXLinear)\("
 
@@ -51,4 +51,7 @@ RULE = Rule(
         "fp8.routers": "modules in fp8 that choose experts, a list",
     },
     mild_plans={"plan.fp8_sensitive_module": PROOF},
+    warns={
+        r"fp8 full-finetunes of moe models may diverge": STRONG + FAIR,
+    },
 )

@@ -100,6 +100,7 @@ RULE = Rule(
     ),
     plans={"plan.quantized_without_adapters": PROOF},
     says={
+        r"cannot resize embedding layers of a quantized": PROOF,
         r"cannot flatten integer dtype": STRONG,
     },
 )

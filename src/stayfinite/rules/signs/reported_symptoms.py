@@ -108,7 +108,8 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
       r"\b(?:whatever|no matter what) (?:I|the|we|it)\b|"
       r"\b(?:never|does(?: not|n't)) (?:recovers?|come back|steps?|stops?|ends?|get (?:past|over|above|below|up))\b|"
       r"\b(?:fails? on|(?:is|are) (?:very |really )?(?:bad|poor|useless|terrible|horrible|broken)\b(?! for)|"
-      r"babble|shifted by|off by (?:one|a factor)|too many|far too)\b|"
+      r"babble|shifted by|off by (?:one|a factor)|far too|"
+      r"too many(?! (?:\w+ )?(?:workers|files|requests|arguments|values)))\b|"
       r"\b(?:strange|weird|suspicious|abnormal) (?:\w+ ){0,2}(?:behaviou?r|oscillat\w+|results?|loss\w*|curves?|"
       r"spikes?|jumps?)\b")),
     ("slow",
