@@ -101,7 +101,7 @@ class Machinery:
         self._precision = PrecisionControl(policy.precision, roster.device)
         self._setup = TrainingSetup(
             optimizer=optimizer,
-            schedule=Schedule(None if self._driven else scheduler, optimizer),
+            schedule=Schedule(None if self._driven else scheduler, optimizer, self._tell_own_scheduling),
             buffers=RunningBuffers(model),
             scaler=scaler,
             max_norm=self._max_norm,
@@ -289,6 +289,10 @@ class Machinery:
     def _save(self, saving: Saving) -> None:
         self._catch_up()
         self._recovery.checkpoint(self._step, saving)
+
+    def _tell_own_scheduling(self) -> None:
+        reason = "the scheduler was stepped outside of the guard; remove scheduler.step() from the loop"
+        self._recorder.announce("scheduler-stepped", self._step, f"WARNING: {reason}", reason=reason)
 
     def _begin_phase(self, what: str) -> None:
         self._catch_up()
