@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import os
 from collections.abc import Iterator, Mapping
 from numbers import Real
 
@@ -130,6 +131,15 @@ def check_run_dir(policy: Policy, run_dir: object) -> None:
         raise PolicyError(
             f"Policy({asked[0]}={getattr(policy, asked[0])!r}) saves checkpoints, but there is no run_dir",
             fix="build the guard with run_dir='runs/first', or remove that setting",
+        )
+
+
+def check_room(run_dir: str | os.PathLike[str], reason: str) -> None:
+    """Raise UsageError if nothing can be written in the run directory, for this reason."""
+    if reason:
+        raise UsageError(
+            f"run_dir={os.fspath(run_dir)!r} cannot be written: {reason}",
+            fix="name a new or writable directory, such as run_dir='runs/first'; or leave it out to record nothing",
         )
 
 

@@ -123,13 +123,16 @@ class Totals:
     slowest: tuple[int, str, float, float] | None = None
 
 
-def summary(run: Totals, *, unlearned: str, groups: Sequence[str], directory: str | None) -> str:
+def summary(
+    run: Totals, *, unlearned: str, groups: Sequence[str], directory: str | None, remarks: Sequence[str] = ()
+) -> str:
     """Summarize a run in a few lines.
 
     Arguments:
         unlearned: sentence about data never learned from; may be empty.
         groups: one sentence per group of rows with refused batches.
         directory: the run directory.
+        remarks: further sentences.
     """
     refused = sum(run.vetoes.values())
     words = f"{run.steps:,} step{'' if run.steps == 1 else 's'}, {f'{refused:,}' if refused else 'none'} refused"
@@ -161,6 +164,7 @@ def summary(run: Totals, *, unlearned: str, groups: Sequence[str], directory: st
     if run.slowest is not None and run.slowest[2] - run.slowest[3] >= WORTH_TELLING:
         rank, host, share, mean = run.slowest
         lines.append(f"rank {rank} ({host}) is slowest: {share:.0%} of each step (mean {mean:.0%})")
+    lines.extend(remarks)
     if directory:
         lines.append(f"saved to {directory}")
     return "\n  ".join(lines)
