@@ -315,6 +315,8 @@ class Guard(Machinery):
             self._catch_up()
         finally:
             if not self._life.over:
+                # A framework may end within an accumulation of its own.
+                self._recorder.dropped = 0 if self._driven else self._collector.waiting
                 self._life.finish("closed", self._step, "guard.close() was called")
 
     def __enter__(self) -> Self:

@@ -81,6 +81,8 @@ class Recorder:
         self._launched = False
         self._saved = False
         """Whether a checkpoint was written."""
+        self.dropped = 0
+        """Backward passes since the last step, which no step will take."""
         self.causes: dict[str, int] = {}
         """Causes found on this rank, with the step of the first occurrence."""
 
@@ -198,8 +200,16 @@ class Recorder:
         self._say_failed_report()
 
     def finish(self, event: str, step: int, reason: str, **details: Any) -> None:
-        """Write what is left and print the summary. Silent if no step was ever taken."""
+        """Write what is left and print the summary. Silent if there was never a step or a backward pass."""
+        remarks = []
+        if self.dropped:
+            one = self.dropped == 1
+            remarks.append(
+                f"{self.dropped:,} backward{'' if one else 's'} without a step {'was' if one else 'were'} dropped"
+            )
         if not self._launched:
+            if remarks and self._first:
+                self._voice.text(remarks[0])
             return
         if not self._first:
             if event != "closed":
@@ -226,7 +236,6 @@ class Recorder:
         self._say_failed_report(step)
         self._journal.close()
         directory = None if self._journal.directory is None else str(self._journal.directory)
-        remarks = []
         if directory and self._journal.has_gaps and not (drawn or self._saved or self._journal.wrote):
             remarks.append(f"WARNING: nothing was saved: {directory} could not be written")
             directory = None
