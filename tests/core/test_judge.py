@@ -70,7 +70,7 @@ def test_watching_says_what_it_saw_and_that_the_step_was_taken():
     decision = play([signals(NAN)], Policy.watch()).decisions[0]
     assert (decision.action, decision.code) == (Action.ACCEPT, Code.LOSS_NOT_FINITE)
     assert decision.notable
-    assert decision.reason == "loss is nan; gradients are finite (norm 1) (monitor only: step taken)"
+    assert decision.reason == "loss is nan; gradients are finite (norm 1) (taken; monitoring only)"
 
 
 @given(small_policies, sequences())

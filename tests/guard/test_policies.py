@@ -51,10 +51,26 @@ def test_watching_reports_what_it_sees():
     training.good(30)  # every later step is NaN: far beyond any budget, and still not stopped
     training.guard.close()
     assert [d.code for d in training.guard.decisions][3] == "loss-not-finite"
-    assert "monitor only: step taken" in training.guard.decisions[3].reason
+    assert training.guard.decisions[3].reason.endswith(" (taken; monitoring only)")
     assert not all_finite(training)
-    assert any("step 4 taken, loss-not-finite" in line for line in training.console.lines)
+    (line,) = [line for line in training.console.lines if "step 4" in line]
+    assert line.startswith("stayfinite: step 4: loss is nan; ")
+    assert line.endswith(" (taken; monitoring only)")
+    assert line.count("taken") == 1
     assert "31 bad ones taken while monitoring" in training.console.lines[-1]
+
+
+def test_watching_says_of_an_unusual_gradient_that_it_would_be_limited_and_was_taken():
+    training = Training("SGD-fused", policy=Policy.watch(), max_norm=None)
+    training.good(24)
+    training.guard.step(training.loss() * 1e4)
+    training.guard.flush()
+    last = training.guard.decisions[-1]
+    assert (last.action, last.code, last.limit) == ("accept", "unusual-gradient", None)
+    (line,) = [line for line in training.console.lines if "step 25" in line]
+    assert "; would be limited to " in line
+    assert line.endswith(" (taken; monitoring only)")
+    assert line.count("taken") == 1
 
 
 # -- strict ----------------------------------------------------------------------------------------------------------
@@ -262,8 +278,16 @@ def test_the_description_says_where_the_step_is_judged_and_what_it_costs():
         (Policy(), "default", "gradients above 4x the median norm are limited; the next 64 steps are on probation"),
         (Policy.refuse_spikes(), "refuse_spikes", "finite spikes beyond 6 sigma are refused too"),
         (Policy.only_nonfinite(), "only_nonfinite", "NaN and inf are refused; finite steps are taken as they are"),
-        (Policy.watch(), "watch", "monitor only: NaN and inf are reported"),
-        (Policy.strict(), "strict", "stops after 20 refused steps in a row"),
+        (
+            Policy.watch(),
+            "watch",
+            "monitor only: NaN, inf and gradients above 4x the median norm are reported; every step is taken\n",
+        ),
+        (Policy.watch(spikes="ignore"), "watch", "monitor only: NaN and inf are reported; every step is taken\n"),
+        (Policy.watch(spikes="refuse"), "watch", "NaN, inf and finite spikes beyond 6 sigma are reported; every step"),
+        (Policy.strict(), "strict", "stops at the first refused step"),
+        (Policy(), "default", "climbs the ladder at 21 refused steps in a row, stops at 257 in all"),
+        (Policy(max_vetoes=None), "default", "climbs the ladder at 21 refused steps in a row\n"),
     ],
 )
 def test_the_description_names_the_policy_and_says_what_it_does(policy, name, words):

@@ -44,6 +44,9 @@ class Code(StrEnum):
 REFUSING = frozenset(Action) - {Action.ACCEPT, Action.CLIP, Action.BOUND}
 ORDINARY = frozenset({Code.FINITE, Code.LARGE_GRADIENT, Code.UNUSUAL_LOSS})
 
+MONITORING = "monitoring only)"
+"""End of the reason of a bad or unusual step that was only monitored."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from stayfinite.core.decision import Action, Decision
+from stayfinite.core.decision import MONITORING, Action, Decision
 from stayfinite.core.doubts import Probation
 from stayfinite.core.finding import Finding
 from stayfinite.core.ladder import NOTHING_TO_DO, LadderState, Options, decide
@@ -193,13 +193,13 @@ def _watched(decision: Decision) -> Decision:
     decision = replace(decision, fault=False)
     if decision.limit is not None:
         reason = decision.reason.replace("limited to", "would be limited to")
-        return replace(decision, action=Action.ACCEPT, reason=f"{reason} (monitor only)", limit=None)
+        return replace(decision, action=Action.ACCEPT, reason=f"{reason} (taken; {MONITORING}", limit=None)
     if not decision.refused:
         return decision
     # An fp16 scaler already skips steps with non-finite gradients.
     signals = decision.signals
-    taken = "step taken" if signals.loss_scale is None or not signals.bad_count else "left to the scaler"
-    return replace(decision, action=Action.ACCEPT, reason=f"{decision.reason} (monitor only: {taken})")
+    taken = "taken" if signals.loss_scale is None or not signals.bad_count else "left to the scaler"
+    return replace(decision, action=Action.ACCEPT, reason=f"{decision.reason} ({taken}; {MONITORING}")
 
 
 def _bounded(verdict: Verdict, limit: float, before: SpikeState) -> float | None:
