@@ -143,12 +143,23 @@ def test_too_many_vetoes_in_a_row_end_the_training_and_say_what_was_tried(policy
     error = caught.value
     assert (error.step, error.code) == (7, "vetoes-in-a-row")
     assert "4 steps in a row were refused" in str(error)
-    for tried in ("2 x loss-not-finite", "1 x gradient-not-finite", "1 x loss-spike"):
-        assert tried in str(error)
+    for reason in ("2 with a NaN loss", "1 with NaN or inf gradients", "1 with a loss spike"):
+        assert reason in str(error)
     assert "no refused step changed the weights" in error.fix
     assert isinstance(error, TrainingStopped)
     assert not isinstance(error, BadStep)
     assert changed(before, training.state()) == []
+
+
+def test_a_stop_and_the_summary_count_reasons_and_not_rungs(tmp_path):
+    training = Training(policy=Policy(snapshots=False), run_dir=tmp_path)
+    training.good(3)
+    with pytest.raises(TrainingDiverged) as caught:
+        training.bad_ones(["nan-loss"] * 30)
+    assert (
+        "27 steps in a row were refused, all with a NaN loss; cutting the learning rate after 21 did not help"
+    ) in str(caught.value)
+    assert "27 refused (27 loss-not-finite)" in training.console.lines[-1]
 
 
 @both_gates
@@ -157,7 +168,7 @@ def test_too_many_vetoes_in_total_end_the_training(policy):
     with pytest.raises(TrainingDiverged) as caught:
         training.bad_ones([None, None, "nan-loss"] * 5)
     assert (caught.value.step, caught.value.code) == (9, "vetoes-in-total")
-    assert "3 steps in all were refused (3 x loss-not-finite)" in str(caught.value)
+    assert "3 steps in all were refused, all with a NaN or infinite loss" in str(caught.value)
 
 
 @both_gates
@@ -175,7 +186,7 @@ def test_a_collapsing_scale_ends_the_training(policy):
     policy = Policy(gate=policy.gate, max_vetoes_in_a_row=3, scale_search=6, max_cuts=0)
     training = Training("AdamW-fused", "fp16-autocast", policy=policy)
     training.good(2)
-    with pytest.raises(TrainingDiverged, match="4 x gradient-not-finite"):
+    with pytest.raises(TrainingDiverged, match="4 steps in a row were refused, all with NaN or inf gradients"):
         training.bad_ones(["inf-element"] * 20)
     codes = [d.code for d in training.guard.decisions if d.refused]
     assert codes == ["scale-search"] * 6 + ["gradient-not-finite"] * 3 + ["vetoes-in-a-row"]

@@ -74,6 +74,9 @@ class Decision:
     limit: float | None = None
     """Norm that an unusual gradient was limited to; None if it was not limited."""
 
+    why: Code | None = None
+    """Why the step itself was refused, if ``code`` names the budget that it used up."""
+
     fault: bool = False
     """Whether the step was taken although its loss is implausible for any data; running statistics exclude it."""
 

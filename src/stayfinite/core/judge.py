@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -85,7 +85,8 @@ def rebuilt(kind: Any, plain: Any) -> Any:
         plain, types = dict(plain), get_type_hints(kind)
         if unknown := plain.keys() - types.keys():
             raise TypeError(f"unknown {', '.join(map(str, unknown))}")
-        return make(**{name: rebuilt(each, plain[name]) for name, each in types.items()})
+        added = {each.name for each in fields(make) if each.metadata.get("added")}
+        return make(**{n: rebuilt(each, plain[n]) for n, each in types.items() if n in plain or n not in added})
     origin, inner = get_origin(kind), get_args(kind)
     if origin is UnionType:
         return None if plain is None else rebuilt(inner[0], plain)

@@ -17,7 +17,7 @@ class Tally(Totals):
         self.steps += 1
         self.bad.update(signals.bad_parameters)
         if decision.refused:
-            self.vetoes[decision.code] += 1
+            self.vetoes[decision.why or decision.code] += 1
         elif not signals.finite:
             self.watched[decision.code] += 1
         else:
