@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import operator
 import os
 from collections.abc import Iterator, Mapping
 from numbers import Real
@@ -110,6 +111,18 @@ def _not_numbers(kind: str, named: Mapping[str, object]) -> Iterator[str]:
         if not isinstance(each, int | float) and not (isinstance(each, Tensor) and each.numel() == 1):
             what = f"has shape {list(each.shape)}" if isinstance(each, Tensor) else f"is a {type(each).__name__}"
             yield f"{kind} {name!r} must be a number, but {what}"
+
+
+def check_first_step(step: object) -> int | None:
+    """Validate the first step of an announced phase; None for the next one."""
+    if step is None:
+        return None
+    if isinstance(step, bool) or not hasattr(step, "__index__"):
+        raise UsageError(
+            f"guard.expect(step={step!r}): expected a whole number, not {type(step).__name__}",
+            fix="name the first step of the phase, for example step=5000; leave it out for the next one",
+        )
+    return operator.index(step)
 
 
 def check_max_norm(max_norm: object) -> float | None:
