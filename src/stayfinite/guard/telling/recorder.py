@@ -236,6 +236,8 @@ class Recorder:
         self._say_failed_report(step)
         self._journal.close()
         directory = None if self._journal.directory is None else str(self._journal.directory)
+        if bounded := self.tally.mostly_bounded:
+            remarks.append(bounded)
         if directory and self._journal.has_gaps and not (drawn or self._saved or self._journal.wrote):
             remarks.append(f"WARNING: nothing was saved: {directory} could not be written")
             directory = None
