@@ -33,6 +33,14 @@ def test_a_memory_survives_json_with_everything_in_it():
     assert through_json(memory) == memory
 
 
+def test_a_memory_from_before_rows_were_counted_is_read():
+    plain = play([signals()] * 3 + [signals(NAN)] * 22).memory.to_json()
+    assert plain["ladder"].pop("row")
+    memory = Memory.from_json(plain)
+    assert memory.ladder.row.count == 0
+    assert memory.ladder.vetoes == {"loss-not-finite": 22}
+
+
 def test_a_memory_of_another_version_is_refused_with_both_versions():
     plain = Memory().to_json() | {"version": 99}
     with pytest.raises(StateError, match="has version 99; this stayfinite reads 1"):
@@ -70,7 +78,7 @@ def test_watching_says_what_it_saw_and_that_the_step_was_taken():
     decision = play([signals(NAN)], Policy.watch()).decisions[0]
     assert (decision.action, decision.code) == (Action.ACCEPT, Code.LOSS_NOT_FINITE)
     assert decision.notable
-    assert decision.reason == "loss is nan; gradients are finite (norm 1) (monitor only: step taken)"
+    assert decision.reason == "loss is nan; gradients are finite (norm 1) (taken; monitoring only)"
 
 
 @given(small_policies, sequences())

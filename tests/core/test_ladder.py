@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from make_signals import INF, NAN, play, sequences, signals, small_policies
 from stayfinite.core.decision import Action, Code
-from stayfinite.core.ladder import LadderState, decide
+from stayfinite.core.ladder import LadderState, Options, decide
 from stayfinite.core.policy import Policy
 from stayfinite.core.spikes import Verdict
 
@@ -131,8 +131,52 @@ def test_a_stop_says_what_was_tried():
     steps = [signals()] * 20 + [signals(80.0), overflow(8.0), signals(NAN), signals(NAN)]
     played = play(steps, Policy.refuse_spikes(max_vetoes_in_a_row=2))
     assert played.decisions[-1].reason == (
-        "3 steps in a row were refused (1 x loss-spike, 1 x scale-search, 2 x loss-not-finite); "
+        "3 steps in a row were refused, 1 with a loss spike, 2 with a NaN loss; "
         "the last: loss is nan; gradients are finite (norm 1)"
+    )
+
+
+def climbed(steps, policy=None, **available):
+    """The decisions of steps on which these actions are available."""
+    state, policy = LadderState(), policy or Policy()
+    decisions = []
+    for step in steps:
+        decision, state = decide(step, state, policy, options=Options(**available))
+        decisions.append(decision)
+    return decisions
+
+
+def test_a_stop_after_a_cut_counts_all_refused_steps_of_the_row_and_says_what_did_not_help():
+    decisions = climbed([signals(NAN)] * 27, cut=True)
+    assert [(i, d.action) for i, d in enumerate(decisions, 1) if d.action != "veto"] == [(21, "cut"), (27, "stop")]
+    assert decisions[20].reason.startswith("21 steps in a row were refused, all with a NaN loss; the last: ")
+    assert decisions[26].reason == (
+        "27 steps in a row were refused, all with a NaN loss; cutting the learning rate after 21 did not help; "
+        "the last: loss is nan; gradients are finite (norm 1)"
+    )
+    assert {d.why or d.code for d in decisions} == {Code.LOSS_NOT_FINITE}
+
+
+def test_all_rungs_of_a_row_are_named_and_those_from_before_it():
+    ends = climbed([signals(INF)] * 33, cut=True, rollback_to=3)[-1].reason
+    assert ends.startswith(
+        "33 steps in a row were refused, all with an infinite loss; "
+        "cutting the learning rate after 21 and rolling back after 27 did not help; the last: "
+    )
+    again = climbed([signals(NAN)] * 21 + [signals()] + [signals(NAN)] * 6, cut=True)[-1].reason
+    assert again.startswith("6 steps in a row were refused, all with a NaN loss; earlier in the run: 1 x cut; the last")
+
+
+def test_a_stop_at_the_first_step_or_after_steps_that_were_earned_back_counts_right():
+    assert climbed([signals(NAN)], Policy(max_vetoes_in_a_row=0))[-1].reason.startswith(
+        "1 step was refused, with a NaN loss; the last: "
+    )
+    forgiving = Policy(max_vetoes=2, forgive_after=3)
+    ends = climbed([*[signals(NAN)] * 2, *[signals()] * 3, *[signals(norm=INF)] * 2], forgiving)[-1]
+    assert ends.code is Code.VETOES_IN_TOTAL
+    assert ends.reason.startswith(
+        "4 steps in all were refused, 1 of them earned back, "
+        "2 with a NaN or infinite loss, 2 with NaN or inf gradients; the last: "
     )
 
 

@@ -1,5 +1,8 @@
+import copy
 import dataclasses
+import inspect
 import json
+import pickle
 
 import pytest
 
@@ -35,7 +38,7 @@ def test_a_policy_cannot_be_changed():
 
 
 def test_every_setting_is_given_by_keyword():
-    with pytest.raises(TypeError):
+    with pytest.raises(PolicyError, match="settings are given by name"):
         Policy("watch")
 
 
@@ -83,6 +86,29 @@ def test_a_setting_that_makes_no_sense_is_refused_with_what_is_expected(settings
         Policy(**settings)
     assert message in str(caught.value)
     assert "fix: " in str(caught.value)
+
+
+@pytest.mark.parametrize("build", [Policy, Policy.watch, Policy.strict, Policy.refuse_spikes, Policy.only_nonfinite])
+@pytest.mark.parametrize(
+    ("name", "close"), [("sigma", "sigmas"), ("max_veto", "max_vetoes"), ("max_rollback", "max_rollbacks")]
+)
+def test_a_setting_that_does_not_exist_is_refused_with_the_closest_one(build, name, close):
+    with pytest.raises(PolicyError, match=f"Policy has no setting {name}") as caught:
+        build(**{name: 3})
+    assert caught.value.fix == f"did you mean {close}?"
+
+
+def test_a_setting_like_no_other_is_refused_with_the_remedy():
+    with pytest.raises(PolicyError, match="Policy has no setting zzz") as caught:
+        Policy(zzz=1)
+    assert "help(stayfinite.Policy)" in caught.value.fix
+
+
+def test_a_policy_shows_its_settings_to_tools_and_can_be_copied():
+    assert "sigmas" in inspect.signature(Policy).parameters
+    policy = Policy(sigmas=8.0)
+    assert dataclasses.replace(policy, window=256) == Policy(sigmas=8.0, window=256)
+    assert pickle.loads(pickle.dumps(policy)) == copy.deepcopy(policy) == policy
 
 
 def test_a_wrong_setting_is_a_value_error_and_one_of_ours():

@@ -256,3 +256,16 @@ def test_a_policy_that_is_none_is_refused_in_words():
     model = torch.nn.Linear(4, 1)
     with pytest.raises(PolicyError, match="expected a Policy, not str"):
         Guard(model, torch.optim.SGD(model.parameters(), lr=0.1), policy="strict")
+
+
+@pytest.mark.parametrize("step", ["5000", 5000.0, True, [5000]])
+def test_a_phase_that_begins_at_no_whole_number_is_refused_with_the_remedy(step):
+    training = Training()
+    training.good(2)
+    with pytest.raises(UsageError, match=r"guard\.expect\(step=.*expected a whole number") as caught:
+        training.guard.expect("longer sequences", step=step)
+    assert "step=5000" in caught.value.fix
+    training.guard.expect("longer sequences", step=4)
+    training.guard.expect("longer sequences", step=torch.tensor(5))
+    training.good(4)
+    assert sum("new phase: longer sequences" in line for line in training.console.lines) == 2

@@ -136,3 +136,34 @@ def test_two_losses_in_one_step_give_the_sum_of_their_gradients():
         plain.scheduler.step()
         plain.optimizer.zero_grad()
     assert changed(plain.state(), mine.state()) == []
+
+
+@pytest.mark.parametrize(
+    ("left", "words"), [(1, "1 backward without a step was dropped"), (3, "3 backwards without a step were dropped")]
+)
+@pytest.mark.parametrize("steps", [0, 2])
+def test_a_backward_that_no_step_takes_is_named_at_the_end(steps, left, words):
+    training = Training()
+    training.good(steps)
+    for _ in range(left):
+        training.guard.backward(training.loss() / left)
+    training.guard.close()
+    assert words in training.console.lines[-1]
+    assert (steps == 0) == (training.console.lines == [f"stayfinite: {words}"])
+
+
+def test_accumulation_that_ends_with_a_step_leaves_nothing_to_name():
+    training = Training()
+    for _ in range(3):
+        training.guard.backward(training.loss() / 2)
+        training.guard.backward(training.loss() / 2)
+        training.guard.step()
+    training.bad()
+    training.guard.close()
+    assert "dropped" not in training.console.lines[-1]
+
+
+def test_a_guard_that_was_never_used_says_nothing():
+    training = Training()
+    training.guard.close()
+    assert not training.console.lines

@@ -1,7 +1,9 @@
 """Promises that a newcomer's trainings rely on."""
 
+import errno
 import json
 import os
+import tempfile
 
 import pytest
 import torch
@@ -45,10 +47,38 @@ def test_an_optimizer_may_find_its_learning_rate_by_itself():
     assert guard.decisions[-1].signals.lr is None
 
 
-def test_a_run_directory_whose_name_is_too_long_never_stops_training(tmp_path):
-    model, _, guard = training(run_dir=tmp_path / ("x" * 300))
-    with pytest.warns(UserWarning, match="cannot write to"):
-        guard.step(loss_of(model))
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("x" * 300, "File name too long"),
+        ("file", "it is a file"),
+        ("file/run", "Not a directory"),
+        ("a\0b", "null"),
+        ("/proc/nope", "No such file"),
+        ("/sys/nope/run", "Operation not permitted|Read-only|No such file|Permission"),
+    ],
+)
+def test_a_run_directory_that_cannot_be_written_is_refused_before_training(tmp_path, name, reason):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UsageError, match=reason) as caught:
+        training(run_dir=tmp_path / name)
+    assert "cannot be written" in caught.value.message
+    assert "name a new or writable directory" in caught.value.fix
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_guard_that_takes_no_step_leaves_no_directory_behind(tmp_path):
+    training(run_dir=tmp_path / "runs" / "first")[2].close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_that_is_full_at_the_start_never_stops_training(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    model, _, guard = training(run_dir=tmp_path / "run")
+    guard.step(loss_of(model))
     guard.close()
 
 
@@ -123,14 +153,15 @@ def test_watching_does_not_claim_that_a_step_was_taken_which_the_scaler_refused(
 
 
 def test_the_summary_does_not_claim_that_an_unwritable_directory_was_written(tmp_path):
-    place = tmp_path / "file"
-    place.write_text("in the way")
+    place = tmp_path / "run"
     said = []
     silent = Console(quiet=True)
     silent.print = said.append
     model = nn.Linear(8, 1)
     guard = Guard(model, torch.optim.SGD(model.parameters(), lr=0.1), run_dir=place, console=silent)
+    place.write_text("in the way")
     with pytest.warns(UserWarning, match="cannot write"):
         guard.step(loss_of(model))
     guard.close()
-    assert "with gaps" in said[-1]
+    assert f"nothing was saved: {place} could not be written" in said[-1]
+    assert "saved to" not in said[-1]

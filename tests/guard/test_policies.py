@@ -51,10 +51,26 @@ def test_watching_reports_what_it_sees():
     training.good(30)  # every later step is NaN: far beyond any budget, and still not stopped
     training.guard.close()
     assert [d.code for d in training.guard.decisions][3] == "loss-not-finite"
-    assert "monitor only: step taken" in training.guard.decisions[3].reason
+    assert training.guard.decisions[3].reason.endswith(" (taken; monitoring only)")
     assert not all_finite(training)
-    assert any("step 4 taken, loss-not-finite" in line for line in training.console.lines)
+    (line,) = [line for line in training.console.lines if "step 4" in line]
+    assert line.startswith("stayfinite: step 4: loss is nan; ")
+    assert line.endswith(" (taken; monitoring only)")
+    assert line.count("taken") == 1
     assert "31 bad ones taken while monitoring" in training.console.lines[-1]
+
+
+def test_watching_says_of_an_unusual_gradient_that_it_would_be_limited_and_was_taken():
+    training = Training("SGD-fused", policy=Policy.watch(), max_norm=None)
+    training.good(24)
+    training.guard.step(training.loss() * 1e4)
+    training.guard.flush()
+    last = training.guard.decisions[-1]
+    assert (last.action, last.code, last.limit) == ("accept", "unusual-gradient", None)
+    (line,) = [line for line in training.console.lines if "step 25" in line]
+    assert "; would be limited to " in line
+    assert line.endswith(" (taken; monitoring only)")
+    assert line.count("taken") == 1
 
 
 # -- strict ----------------------------------------------------------------------------------------------------------
@@ -127,12 +143,23 @@ def test_too_many_vetoes_in_a_row_end_the_training_and_say_what_was_tried(policy
     error = caught.value
     assert (error.step, error.code) == (7, "vetoes-in-a-row")
     assert "4 steps in a row were refused" in str(error)
-    for tried in ("2 x loss-not-finite", "1 x gradient-not-finite", "1 x loss-spike"):
-        assert tried in str(error)
+    for reason in ("2 with a NaN loss", "1 with NaN or inf gradients", "1 with a loss spike"):
+        assert reason in str(error)
     assert "no refused step changed the weights" in error.fix
     assert isinstance(error, TrainingStopped)
     assert not isinstance(error, BadStep)
     assert changed(before, training.state()) == []
+
+
+def test_a_stop_and_the_summary_count_reasons_and_not_rungs(tmp_path):
+    training = Training(policy=Policy(snapshots=False), run_dir=tmp_path)
+    training.good(3)
+    with pytest.raises(TrainingDiverged) as caught:
+        training.bad_ones(["nan-loss"] * 30)
+    assert (
+        "27 steps in a row were refused, all with a NaN loss; cutting the learning rate after 21 did not help"
+    ) in str(caught.value)
+    assert "27 refused (27 loss-not-finite)" in training.console.lines[-1]
 
 
 @both_gates
@@ -141,7 +168,7 @@ def test_too_many_vetoes_in_total_end_the_training(policy):
     with pytest.raises(TrainingDiverged) as caught:
         training.bad_ones([None, None, "nan-loss"] * 5)
     assert (caught.value.step, caught.value.code) == (9, "vetoes-in-total")
-    assert "3 steps in all were refused (3 x loss-not-finite)" in str(caught.value)
+    assert "3 steps in all were refused, all with a NaN or infinite loss" in str(caught.value)
 
 
 @both_gates
@@ -159,7 +186,7 @@ def test_a_collapsing_scale_ends_the_training(policy):
     policy = Policy(gate=policy.gate, max_vetoes_in_a_row=3, scale_search=6, max_cuts=0)
     training = Training("AdamW-fused", "fp16-autocast", policy=policy)
     training.good(2)
-    with pytest.raises(TrainingDiverged, match="4 x gradient-not-finite"):
+    with pytest.raises(TrainingDiverged, match="4 steps in a row were refused, all with NaN or inf gradients"):
         training.bad_ones(["inf-element"] * 20)
     codes = [d.code for d in training.guard.decisions if d.refused]
     assert codes == ["scale-search"] * 6 + ["gradient-not-finite"] * 3 + ["vetoes-in-a-row"]
@@ -262,8 +289,16 @@ def test_the_description_says_where_the_step_is_judged_and_what_it_costs():
         (Policy(), "default", "gradients above 4x the median norm are limited; the next 64 steps are on probation"),
         (Policy.refuse_spikes(), "refuse_spikes", "finite spikes beyond 6 sigma are refused too"),
         (Policy.only_nonfinite(), "only_nonfinite", "NaN and inf are refused; finite steps are taken as they are"),
-        (Policy.watch(), "watch", "monitor only: NaN and inf are reported"),
-        (Policy.strict(), "strict", "stops after 20 refused steps in a row"),
+        (
+            Policy.watch(),
+            "watch",
+            "monitor only: NaN, inf and gradients above 4x the median norm are reported; every step is taken\n",
+        ),
+        (Policy.watch(spikes="ignore"), "watch", "monitor only: NaN and inf are reported; every step is taken\n"),
+        (Policy.watch(spikes="refuse"), "watch", "NaN, inf and finite spikes beyond 6 sigma are reported; every step"),
+        (Policy.strict(), "strict", "stops at the first refused step"),
+        (Policy(), "default", "climbs the ladder at 21 refused steps in a row, stops at 257 in all"),
+        (Policy(max_vetoes=None), "default", "climbs the ladder at 21 refused steps in a row\n"),
     ],
 )
 def test_the_description_names_the_policy_and_says_what_it_does(policy, name, words):

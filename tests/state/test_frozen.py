@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from stayfinite import Guard, Policy
 from stayfinite.autopsy.incidents.incident_files import read_incident
@@ -31,14 +32,24 @@ class Adapted(nn.Module):
         return self.head(torch.relu(self.norm(self.base(x))))
 
 
-def parts_of(model: nn.Module, *, keep_frozen: bool = False) -> TrainingParts:
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
+def parts_of(
+    model: nn.Module, *, keep_frozen: bool = False, holds_all: bool = False, kind: type[Optimizer] = torch.optim.AdamW
+) -> TrainingParts:
+    optimizer = kind([p for p in model.parameters() if holds_all or p.requires_grad], lr=0.01)
     return TrainingParts(model=model, optimizer=optimizer, keep_frozen=keep_frozen)
 
 
-def test_frozen_weights_are_left_out_and_everything_that_changes_comes_back() -> None:
+def stepped(model: nn.Module, parts: TrainingParts, count: int = 1) -> None:
+    for seed in range(count):
+        model(torch.randn(16, 8, generator=torch.Generator().manual_seed(seed))).square().mean().backward()
+        parts.optimizer.step()
+        parts.optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("holds_all", [False, True])
+def test_frozen_weights_are_left_out_and_everything_that_changes_comes_back(holds_all: bool) -> None:
     model = Adapted()
-    parts = parts_of(model)
+    parts = parts_of(model, holds_all=holds_all)
     state = capture(parts)
     assert "model.base.weight" not in state.tensors
     assert {"model.head.weight", "model.norm.running_mean"} <= set(state.tensors)
@@ -100,6 +111,39 @@ def test_a_state_from_before_a_weight_was_thawed_does_not_fit_any_more() -> None
     assert "model.base.bias" in capture(parts).tensors
 
 
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
+def test_a_weight_that_was_thawed_once_is_kept_also_where_it_is_frozen_again(kind: type[Optimizer]) -> None:
+    model = Adapted()
+    parts = parts_of(model, holds_all=True, kind=kind)
+    model.base.bias.requires_grad_(True)
+    assert "model.base.bias" in capture(parts).tensors
+    stepped(model, parts)
+    model.base.bias.requires_grad_(False)
+    state = capture(parts)
+    assert "model.base.bias" in state.tensors
+    assert "model.base.weight" not in state.tensors
+    again = Adapted()  # as the next process builds it: frozen, with the base's own values
+    parts_again = parts_of(again, holds_all=True, kind=kind)
+    restore(parts_again, state)
+    assert torch.equal(again.base.bias, model.base.bias)
+    assert "model.base.bias" in capture(parts_again).tensors
+
+
+def test_a_state_that_has_the_frozen_weights_loads_where_they_would_be_left_out_now() -> None:
+    """As one from before frozen weights that the optimizer holds were left out."""
+    model = Adapted()
+    parts = parts_of(model, holds_all=True)
+    parts.keep(dict(model.named_parameters()))
+    stepped(model, parts)
+    state = capture(parts)
+    assert "model.base.weight" in state.tensors
+    other = Adapted(seed=1)
+    restored = parts_of(other, holds_all=True)
+    restore(restored, state)
+    assert all(torch.equal(one, two) for one, two in zip(model.parameters(), other.parameters(), strict=True))
+    assert "model.base.weight" in capture(restored).tensors
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int8, torch.uint8, torch.bool])
 def test_the_fingerprint_sees_every_number_and_its_place(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
@@ -115,39 +159,54 @@ def test_the_fingerprint_sees_every_number_and_its_place(dtype: torch.dtype) -> 
     assert fingerprint({"a": torch.empty(0, dtype=dtype)}) != mark
 
 
-def trained(run_dir: Path, model: Adapted, steps: int, *, keep_frozen: bool = False) -> int:
+def trained(
+    run_dir: Path, model: Adapted, steps: int, *, keep_frozen: bool = False, holds_all: bool = False, thaw: int = 99
+) -> int:
     """Train to so many steps, from where the run directory stands; returns where that was."""
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if holds_all or p.requires_grad], lr=0.01)
     policy = Policy(checkpoint_steps=4, keep_frozen=keep_frozen)
     with Guard(model, optimizer, run_dir=run_dir, policy=policy) as guard:
         resumed = guard.resume()
         for step in range(resumed, steps):
+            model.base.bias.requires_grad_(step >= thaw)
             x = torch.randn(16, 8, generator=torch.Generator().manual_seed(step))
             guard.step((model(x) - 1).square().mean())
         guard.checkpoint()
     return resumed
 
 
-def test_a_run_resumes_on_its_base_and_ends_with_the_same_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("holds_all", [False, True])
+def test_a_run_resumes_on_its_base_and_ends_with_the_same_bits(tmp_path: Path, holds_all: bool) -> None:
     whole, first, second = Adapted(), Adapted(), Adapted()
-    trained(tmp_path / "whole", whole, 12)
-    trained(tmp_path / "cut", first, 6)
-    assert trained(tmp_path / "cut", second, 12) == 6
+    trained(tmp_path / "whole", whole, 12, holds_all=holds_all)
+    trained(tmp_path / "cut", first, 6, holds_all=holds_all)
+    assert trained(tmp_path / "cut", second, 12, holds_all=holds_all) == 6
     assert all(torch.equal(one, two) for one, two in zip(whole.parameters(), second.parameters(), strict=True))
     held = sum(file.stat().st_size for file in (tmp_path / "cut" / "checkpoints").rglob("*.safetensors"))
     trained(tmp_path / "all", Adapted(), 12, keep_frozen=True)
     assert held < sum(file.stat().st_size for file in (tmp_path / "all" / "checkpoints").rglob("*.safetensors"))
 
 
-def test_a_run_does_not_resume_on_another_base(tmp_path: Path) -> None:
-    trained(tmp_path, Adapted(), 6)
+@pytest.mark.parametrize("holds_all", [False, True])
+def test_a_run_does_not_resume_on_another_base(tmp_path: Path, holds_all: bool) -> None:
+    trained(tmp_path, Adapted(), 6, holds_all=holds_all)
     with pytest.raises(StateError, match="frozen weights"):
-        trained(tmp_path, Adapted(seed=1), 12)
+        trained(tmp_path, Adapted(seed=1), 12, holds_all=holds_all)
 
 
-def test_an_incident_without_the_frozen_weights_is_run_again_on_the_base(tmp_path: Path) -> None:
+@pytest.mark.parametrize("thaw", [4, 9])
+def test_a_run_that_thaws_a_weight_resumes_to_the_same_bits(tmp_path: Path, thaw: int) -> None:
+    whole, first, second = Adapted(), Adapted(), Adapted()
+    trained(tmp_path / "whole", whole, 12, holds_all=True, thaw=thaw)
+    trained(tmp_path / "cut", first, 6, holds_all=True, thaw=thaw)
+    assert trained(tmp_path / "cut", second, 12, holds_all=True, thaw=thaw) == 6
+    assert all(torch.equal(one, two) for one, two in zip(whole.parameters(), second.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("holds_all", [False, True])
+def test_an_incident_without_the_frozen_weights_is_run_again_on_the_base(tmp_path: Path, holds_all: bool) -> None:
     model = Adapted()
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if holds_all or p.requires_grad], lr=0.01)
 
     def forward(batch: Tensor) -> Tensor:
         return model(batch).square().mean().log()

@@ -44,6 +44,9 @@ class Code(StrEnum):
 REFUSING = frozenset(Action) - {Action.ACCEPT, Action.CLIP, Action.BOUND}
 ORDINARY = frozenset({Code.FINITE, Code.LARGE_GRADIENT, Code.UNUSUAL_LOSS})
 
+MONITORING = "monitoring only)"
+"""End of the reason of a bad or unusual step that was only monitored."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
@@ -70,6 +73,9 @@ class Decision:
 
     limit: float | None = None
     """Norm that an unusual gradient was limited to; None if it was not limited."""
+
+    why: Code | None = None
+    """Why the step itself was refused, if ``code`` names the budget that it used up."""
 
     fault: bool = False
     """Whether the step was taken although its loss is implausible for any data; running statistics exclude it."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from stayfinite.core.decision import Action, Decision
+from stayfinite.core.decision import MONITORING, Action, Decision
 from stayfinite.core.doubts import Probation
 from stayfinite.core.finding import Finding
 from stayfinite.core.ladder import NOTHING_TO_DO, LadderState, Options, decide
@@ -85,7 +85,8 @@ def rebuilt(kind: Any, plain: Any) -> Any:
         plain, types = dict(plain), get_type_hints(kind)
         if unknown := plain.keys() - types.keys():
             raise TypeError(f"unknown {', '.join(map(str, unknown))}")
-        return make(**{name: rebuilt(each, plain[name]) for name, each in types.items()})
+        added = {each.name for each in fields(make) if each.metadata.get("added")}
+        return make(**{n: rebuilt(each, plain[n]) for n, each in types.items() if n in plain or n not in added})
     origin, inner = get_origin(kind), get_args(kind)
     if origin is UnionType:
         return None if plain is None else rebuilt(inner[0], plain)
@@ -193,13 +194,13 @@ def _watched(decision: Decision) -> Decision:
     decision = replace(decision, fault=False)
     if decision.limit is not None:
         reason = decision.reason.replace("limited to", "would be limited to")
-        return replace(decision, action=Action.ACCEPT, reason=f"{reason} (monitor only)", limit=None)
+        return replace(decision, action=Action.ACCEPT, reason=f"{reason} (taken; {MONITORING}", limit=None)
     if not decision.refused:
         return decision
     # An fp16 scaler already skips steps with non-finite gradients.
     signals = decision.signals
-    taken = "step taken" if signals.loss_scale is None or not signals.bad_count else "left to the scaler"
-    return replace(decision, action=Action.ACCEPT, reason=f"{decision.reason} (monitor only: {taken})")
+    taken = "taken" if signals.loss_scale is None or not signals.bad_count else "left to the scaler"
+    return replace(decision, action=Action.ACCEPT, reason=f"{decision.reason} ({taken}; {MONITORING}")
 
 
 def _bounded(verdict: Verdict, limit: float, before: SpikeState) -> float | None:

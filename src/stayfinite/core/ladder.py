@@ -13,8 +13,12 @@ from dataclasses import dataclass, field, replace
 from stayfinite.core import spikes
 from stayfinite.core.decision import Action, Code, Decision
 from stayfinite.core.policy import Policy
+from stayfinite.core.refusals import NO_ROW, Row, refused_again, row_in_words, rung_taken, total_in_words
 from stayfinite.core.signals import Signals
 from stayfinite.core.spikes import SpikeState, Verdict, spread
+
+ADDED = {"added": True}
+"""Metadata of a field that a state from an earlier version lacks."""
 
 ORDER = (Action.CUT, Action.ROLLBACK, Action.ESCALATE)
 
@@ -49,6 +53,11 @@ class RungState:
     """Steps accepted since the last rung."""
     last_rollback: tuple[int, str] | None = None
     """Step that the last rollback went to, and the trouble that caused it."""
+
+    @property
+    def taken(self) -> dict[Action, int]:
+        """Rungs by action."""
+        return {Action.CUT: self.cuts, Action.ROLLBACK: self.rollbacks, Action.ESCALATE: self.escalations}
 
 
 def next_rung(trouble: str, state: RungState, policy: Policy, options: Options) -> Action:
@@ -116,12 +125,6 @@ def unusual_norm(signals: Signals, before: SpikeState) -> str:
     return f"grad norm {signals.grad_norm:.4g} ({median}), loss {signals.loss:.4g}"
 
 
-def rungs_taken(rungs: RungState) -> str:
-    """List actions beyond vetoes; starts with a comma, empty if none."""
-    taken = {"cut": rungs.cuts, "rollback": rungs.rollbacks, "escalation": rungs.escalations}
-    return "".join(f", {count} x {name}" for name, count in taken.items() if count)
-
-
 def _not_finite(signals: Signals, policy: Policy) -> str:
     words = [f"loss is {signals.loss:.4g}"]
     if signals.bad_ranks:
@@ -177,6 +180,9 @@ class LadderState:
     vetoes: Mapping[str, int] = field(default_factory=dict)
     """All vetoes by code, including those of the scale search."""
 
+    row: Row = field(default=NO_ROW, metadata=ADDED)
+    """Vetoes since the last accepted step, over all rungs, for the message."""
+
 
 def decide(
     signals: Signals,
@@ -228,6 +234,7 @@ def _accept(after: LadderState, policy: Policy) -> LadderState:
         in_total=after.in_total - earned,
         searching=0,
         rungs=breathe(after.rungs, policy),
+        row=NO_ROW,
     )
 
 
@@ -274,11 +281,12 @@ def _refuse(
         after = replace(after, searching=after.searching + 1)
         return Decision(action=Action.VETO, code=code, reason=reason, signals=signals), after
 
-    after = replace(after, in_a_row=after.in_a_row + 1, in_total=after.in_total + 1)
+    row = refused_again(before.row, signals, code)
+    after = replace(after, in_a_row=after.in_a_row + 1, in_total=after.in_total + 1, row=row)
     if policy.mode == "watch":
         return Decision(action=Action.VETO, code=code, reason=reason, signals=signals), after
     if policy.mode == "strict":
-        return Decision(action=Action.STOP, code=Code.STRICT, reason=reason, signals=signals), after
+        return Decision(action=Action.STOP, code=Code.STRICT, reason=reason, signals=signals, why=code), after
     # Weights do not change while steps are refused, so a few tries show whether a rung helped. Finite spikes get the
     # full count: they may be a new level.
     tries = policy.patience if after.rungs.highest >= 0 and not signals.finite else policy.max_vetoes_in_a_row
@@ -293,17 +301,21 @@ def _refuse(
         spent = code if faulty else Code.VETOES_IN_A_ROW
     else:
         return Decision(action=Action.VETO, code=code, reason=reason, signals=signals), after
-    tried = ", ".join(f"{count} x {name}" for name, count in after.vetoes.items())
-    count = f"{after.in_total} steps in all" if spent is Code.VETOES_IN_TOTAL else f"{after.in_a_row} steps in a row"
-    reason = f"{count} were refused ({tried}{rungs_taken(after.rungs)}); the last: {reason}"
+    if spent is Code.VETOES_IN_TOTAL:
+        words = total_in_words(after.vetoes, after.in_total, after.rungs.taken)
+    else:
+        words = row_in_words(row, after.rungs.taken)
     if action is not Action.STOP:
-        after = replace(after, in_a_row=0, rungs=take(action, code, after.rungs, options))
-    return Decision(action=action, code=spent, reason=reason, signals=signals), after
+        rungs = take(action, code, after.rungs, options)
+        after = replace(after, in_a_row=0, rungs=rungs, row=rung_taken(row, action))
+    reason = f"{words}; the last: {reason}"
+    return Decision(action=action, code=spent, reason=reason, signals=signals, why=code), after
 
 
 def _doubt(signals: Signals, before: LadderState, options: Options) -> tuple[Decision, LadderState]:
     """Roll back at a higher level: it helps if the weights are worse; if it is the data, the level returns."""
-    after = replace(before, in_a_row=0, rungs=take(Action.ROLLBACK, Code.LEVEL_IN_DOUBT, before.rungs, options))
+    rungs = take(Action.ROLLBACK, Code.LEVEL_IN_DOUBT, before.rungs, options)
+    after = replace(before, in_a_row=0, rungs=rungs, row=rung_taken(before.row, Action.ROLLBACK))
     reason = f"loss {signals.loss:.4g} and grad norm {signals.grad_norm:.4g} stay above their usual level"
     return Decision(action=Action.ROLLBACK, code=Code.LEVEL_IN_DOUBT, reason=reason, signals=signals), after
 

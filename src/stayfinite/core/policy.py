@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -271,3 +273,26 @@ _CHECKS: tuple[_Check, ...] = (
 
 def _refusal(name: str, value: object, expected: str) -> PolicyError:
     return PolicyError(f"Policy({name}={value!r}): expected {expected}.", fix=f"give {name} a value in that range")
+
+
+def _checked(build: Callable[..., None]) -> Callable[..., None]:
+    """Policy's constructor with its own error for settings that do not exist."""
+    known = [each.name for each in fields(Policy)]
+
+    @functools.wraps(build)
+    def checked(self: Policy, *values: Any, **settings: Any) -> None:
+        if values:
+            raise PolicyError(
+                f"Policy({values[0]!r:.40}): settings are given by name", fix="for example Policy(mode='watch')"
+            )
+        for name in settings:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                fix = f"did you mean {close[0]}?" if close else "`help(stayfinite.Policy)` lists all settings"
+                raise PolicyError(f"Policy has no setting {name}", fix=fix)
+        build(self, **settings)
+
+    return checked
+
+
+setattr(Policy, "__init__", _checked(Policy.__init__))  # noqa: B010 - a dataclass writes its own

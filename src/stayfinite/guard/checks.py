@@ -2,6 +2,8 @@
 
 import inspect
 import math
+import operator
+import os
 from collections.abc import Iterator, Mapping
 from numbers import Real
 
@@ -111,6 +113,18 @@ def _not_numbers(kind: str, named: Mapping[str, object]) -> Iterator[str]:
             yield f"{kind} {name!r} must be a number, but {what}"
 
 
+def check_first_step(step: object) -> int | None:
+    """Validate the first step of an announced phase; None for the next one."""
+    if step is None:
+        return None
+    if isinstance(step, bool) or not hasattr(step, "__index__"):
+        raise UsageError(
+            f"guard.expect(step={step!r}): expected a whole number, not {type(step).__name__}",
+            fix="name the first step of the phase, for example step=5000; leave it out for the next one",
+        )
+    return operator.index(step)
+
+
 def check_max_norm(max_norm: object) -> float | None:
     """Validate the clipping norm; None for no clipping."""
     if max_norm is None:
@@ -130,6 +144,15 @@ def check_run_dir(policy: Policy, run_dir: object) -> None:
         raise PolicyError(
             f"Policy({asked[0]}={getattr(policy, asked[0])!r}) saves checkpoints, but there is no run_dir",
             fix="build the guard with run_dir='runs/first', or remove that setting",
+        )
+
+
+def check_room(run_dir: str | os.PathLike[str], reason: str) -> None:
+    """Raise UsageError if nothing can be written in the run directory, for this reason."""
+    if reason:
+        raise UsageError(
+            f"run_dir={os.fspath(run_dir)!r} cannot be written: {reason}",
+            fix="name a new or writable directory, such as run_dir='runs/first'; or leave it out to record nothing",
         )
 
 

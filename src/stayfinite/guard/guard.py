@@ -194,10 +194,14 @@ class Guard(Machinery):
         Arguments:
             what: for the record, such as `new data`.
             step: first step of the phase; by default the next one.
+
+        Raises:
+            UsageError: the step is not a whole number.
         """
         self._life.check_open()
-        if step is not None and step > self._step + 1:
-            self._expected[step] = what
+        first = checks.check_first_step(step)
+        if first is not None and first > self._step + 1:
+            self._expected[first] = what
         else:
             self._begin_phase(what)
 
@@ -315,6 +319,8 @@ class Guard(Machinery):
             self._catch_up()
         finally:
             if not self._life.over:
+                # A framework may end within an accumulation of its own.
+                self._recorder.dropped = 0 if self._driven else self._collector.waiting
                 self._life.finish("closed", self._step, "guard.close() was called")
 
     def __enter__(self) -> Self:

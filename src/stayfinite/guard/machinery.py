@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -36,7 +37,7 @@ from stayfinite.guard.recovering.remembered import OwnState, Remembered
 from stayfinite.guard.recovering.saving import Saving
 from stayfinite.guard.step_actions import StepActions
 from stayfinite.guard.telling.groups import Described, Groups
-from stayfinite.guard.telling.journal import launch_record, now
+from stayfinite.guard.telling.journal import launch_record, now, why_unwritable
 from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.guard.telling.signs import EarlyWatch, PostTrainingWatch
 from stayfinite.guard.words import data_event_in_words
@@ -96,12 +97,16 @@ class Machinery:
         roster = take_roster(model, optimizer, partial=self._driven)
         checks.check_weights(roster, scaler)
         self._ranks = Ranks(model, roster)
+        if run_dir is not None:
+            reason = why_unwritable(Path(run_dir)) if self._ranks.first else ""
+            # A framework may give only its first rank a directory.
+            checks.check_room(run_dir, reason if self._driven else self._ranks.from_first(reason))
         self._desync = DesyncWatch(self._ranks, policy.desync_steps)
         cut = LearningRateCut(policy)
         self._precision = PrecisionControl(policy.precision, roster.device)
         self._setup = TrainingSetup(
             optimizer=optimizer,
-            schedule=Schedule(None if self._driven else scheduler, optimizer),
+            schedule=Schedule(None if self._driven else scheduler, optimizer, self._tell_own_scheduling),
             buffers=RunningBuffers(model),
             scaler=scaler,
             max_norm=self._max_norm,
@@ -289,6 +294,10 @@ class Machinery:
     def _save(self, saving: Saving) -> None:
         self._catch_up()
         self._recovery.checkpoint(self._step, saving)
+
+    def _tell_own_scheduling(self) -> None:
+        reason = "the scheduler was stepped outside of the guard; remove scheduler.step() from the loop"
+        self._recorder.announce("scheduler-stepped", self._step, f"WARNING: {reason}", reason=reason)
 
     def _begin_phase(self, what: str) -> None:
         self._catch_up()

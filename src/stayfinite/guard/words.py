@@ -30,14 +30,29 @@ SPIKES = {
 }
 
 
+WATCHED = {
+    "bound": "NaN, inf and gradients above {factor:g}x the median norm",
+    "refuse": "NaN, inf and finite spikes beyond {sigmas:g} sigma",
+    "ignore": "NaN and inf",
+}
+"""What is only reported in monitor mode."""
+
+
 def policy_in_words(policy: Policy) -> str:
     """The policy, and how it judges steps."""
-    limit = "" if policy.max_vetoes is None else f", stops after {policy.max_vetoes} in all"
-    then = "climbs the ladder" if policy.mode == "protect" else "stops"
-    row = "" if policy.mode == "watch" else f"; {then} after {policy.max_vetoes_in_a_row} refused steps in a row{limit}"
-    what = "monitor only: NaN and inf are reported" if policy.mode == "watch" else "NaN and inf are refused"
-    spikes = SPIKES[policy.spikes].format(factor=policy.bound_factor, probation=policy.probation, sigmas=policy.sigmas)
-    return f"policy: {policy.name}; {what}; {spikes}{row}"
+    numbers = {"factor": policy.bound_factor, "probation": policy.probation, "sigmas": policy.sigmas}
+    if policy.mode == "watch":
+        what = WATCHED[policy.spikes].format(**numbers)
+        return f"policy: {policy.name}; monitor only: {what} are reported; every step is taken"
+    return f"policy: {policy.name}; NaN and inf are refused; {SPIKES[policy.spikes].format(**numbers)}; {_end(policy)}"
+
+
+def _end(policy: Policy) -> str:
+    """At which refused step the policy does more than refuse: the one after those that it allows."""
+    if policy.mode == "strict":
+        return "stops at the first refused step"
+    limit = "" if policy.max_vetoes is None else f", stops at {policy.max_vetoes + 1} in all"
+    return f"climbs the ladder at {policy.max_vetoes_in_a_row + 1} refused steps in a row{limit}"
 
 
 def data_event_in_words(event: str, details: Mapping[str, Any]) -> str:

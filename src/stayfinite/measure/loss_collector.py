@@ -16,6 +16,8 @@ class LossCollector:
     def __init__(self) -> None:
         self.batches = 0
         """Batches in the whole run."""
+        self.waiting = 0
+        """Batches of the step so far."""
         self.loss: Tensor | None = None
         """Sum of the step's losses; None before the first."""
         self.parts: dict[str, Tensor] = {}
@@ -30,6 +32,7 @@ class LossCollector:
     def add(self, loss: Tensor, parts: Mapping[str, Tensor | float]) -> None:
         """Add the loss of one batch."""
         self.batches += 1
+        self.waiting += 1
         self.loss = _sum(self.loss, loss)
         for name, part in parts.items():
             self.parts[str(name)] = _sum(self.parts.get(str(name)), _tensor(part, loss.device))
@@ -55,6 +58,7 @@ class LossCollector:
         """Start the next step."""
         self.loss, self.parts, self.batch_shape = None, {}, ""
         self._signals = {}
+        self.waiting = 0
 
 
 def is_extreme(name: str) -> bool:

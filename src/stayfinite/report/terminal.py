@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from stayfinite.core.decision import Action, Decision
+from stayfinite.core.decision import MONITORING, Action, Decision
 from stayfinite.core.finding import Finding
 
 ALWAYS_SHOWN = 5
@@ -48,10 +48,12 @@ class Voice:
         if count > ALWAYS_SHOWN and count & (count - 1) and decision.action in OFTEN:
             return
         often = f" ({count} of this kind so far)" if count > ALWAYS_SHOWN else ""
-        verb = VERBS[decision.action]
-        if done:
-            verb += f" ({', '.join(f'{name} {value}' for name, value in done.items())})".replace("_", " ")
-        self._say(f"step {decision.step} {verb}, {decision.code}: {decision.reason}{often}", STYLES[decision.action])
+        verb = f" {VERBS[decision.action]}, {decision.code}"
+        if decision.reason.endswith(MONITORING):
+            verb = ""  # the reason says what became of the step
+        elif done:
+            verb = f" {VERBS[decision.action]} ({_listed(done)}), {decision.code}"
+        self._say(f"step {decision.step}{verb}: {decision.reason}{often}", STYLES[decision.action])
 
     def finding(self, finding: Finding) -> None:
         evidence = "; ".join(finding.evidence)
@@ -73,6 +75,10 @@ class Voice:
 
         # Parameter names may hold brackets, so no markup.
         self._console.print(Text(line, style=style) if isinstance(self._console, RichConsole) else line)
+
+
+def _listed(done: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in done.items()).replace("_", " ")
 
 
 def _standard_console() -> Console:
@@ -123,19 +129,23 @@ class Totals:
     slowest: tuple[int, str, float, float] | None = None
 
 
-def summary(run: Totals, *, unlearned: str, groups: Sequence[str], directory: str | None) -> str:
+def summary(
+    run: Totals, *, unlearned: str, groups: Sequence[str], directory: str | None, remarks: Sequence[str] = ()
+) -> str:
     """Summarize a run in a few lines.
 
     Arguments:
         unlearned: sentence about data never learned from; may be empty.
         groups: one sentence per group of rows with refused batches.
         directory: the run directory.
+        remarks: further sentences.
     """
     refused = sum(run.vetoes.values())
     words = f"{run.steps:,} step{'' if run.steps == 1 else 's'}, {f'{refused:,}' if refused else 'none'} refused"
     words += f" ({_counted(run.vetoes)})" if run.vetoes else ""
     if run.watched:
-        words += f", {sum(run.watched.values()):,} bad ones taken while monitoring ({_counted(run.watched)})"
+        bad = sum(run.watched.values())
+        words += f", {bad:,} bad one{'s' * (bad > 1)} taken while monitoring ({_counted(run.watched)})"
     words += f", {run.clipped:,} clipped"
     words += f", {run.bounded:,} bounded" if run.bounded else ""
     rollbacks, phases = run.events["rollback"], run.events["new-phase"]
@@ -161,6 +171,7 @@ def summary(run: Totals, *, unlearned: str, groups: Sequence[str], directory: st
     if run.slowest is not None and run.slowest[2] - run.slowest[3] >= WORTH_TELLING:
         rank, host, share, mean = run.slowest
         lines.append(f"rank {rank} ({host}) is slowest: {share:.0%} of each step (mean {mean:.0%})")
+    lines.extend(remarks)
     if directory:
         lines.append(f"saved to {directory}")
     return "\n  ".join(lines)

@@ -49,36 +49,37 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def check_frozen(saved: Mapping[str, Any] | None, names: list[str], mark: str | None) -> None:
+def check_frozen(saved: Mapping[str, Any] | None, left_out: Mapping[str, Tensor] | None, mark: FrozenMark) -> None:
     """Reject a state built on other weights.
+
+    The state may have some of the weights that this training leaves out, but not the reverse.
 
     Arguments:
         saved: the state's record of the weights it leaves out; None if it has all.
-        names: weights that this training leaves out.
-        mark: their fingerprint; None if it leaves none out.
+        left_out: weights that this training leaves out; None if it keeps all.
 
     Raises:
         StateError: the message says what differs.
     """
-    if saved is None and mark is None:
+    if saved is None and left_out is None:
         return
-    if saved is None or mark is None:
+    if saved is None or left_out is None:
         has, lacks = ("this training leaves", "the saved state does not") if saved is None else (
             "the saved state leaves", "this training does not")  # fmt: skip
         raise StateError(
             f"{has} frozen weights out, {lacks}",
             fix="resume with the same Policy(keep_frozen=...) as the saved run",
         )
-    if sorted(saved["names"]) != sorted(names):
-        odd = sorted(set(saved["names"]) ^ set(names))
+    if odd := sorted(set(saved["names"]) - set(left_out)):
         raise StateError(
             f"different weights are frozen than in the saved state: {odd[0]}"
             + (f" and {len(odd) - 1} more" if odd[1:] else ""),
             fix="freeze the same weights as the saved run",
         )
-    if saved["mark"] != mark:
+    here = mark.of({name: left_out[name] for name in left_out if name in set(saved["names"])})
+    if saved["mark"] != here:
         raise StateError(
-            f"the frozen weights differ from the saved run's (fingerprint {saved['mark']}, here {mark})",
+            f"the frozen weights differ from the saved run's (fingerprint {saved['mark']}, here {here})",
             fix="load the same base model, in the same precision, before resuming",
         )
 

@@ -33,9 +33,8 @@ def check_likeness(parts: TrainingParts, tree: Mapping[str, Any], tensors: Mappi
         saved_averages, saved_extra = set(tree["averages"]), set(tree["extra"])
     except (KeyError, TypeError) as error:
         raise StateError(f"not a training state: {type(error).__name__}: {error}") from error
-    left_out = parts.left_out()
-    check_frozen(tree.get("frozen"), list(left_out), None if parts.keep_frozen else parts.frozen_mark.of(left_out))
-    live_model = parts.parameters() | parts.buffers()
+    check_frozen(tree.get("frozen"), None if parts.keep_frozen else parts.left_out(), parts.frozen_mark)
+    live_model = restorable(parts, tree) | parts.buffers()
     _check_names("model", saved_model, set(live_model))
     _check_names("averaged weights", saved_averages, set(parts.averages()))
     _check_names("extra parts", saved_extra, set(parts.extra))
@@ -57,6 +56,12 @@ def check_likeness(parts: TrainingParts, tree: Mapping[str, Any], tensors: Mappi
             f"the saved state is from another architecture: {len(odd)} tensors differ in shape or dtype: {some(odd)}",
             fix="build the same model as the saved run, or start without the state",
         )
+
+
+def restorable(parts: TrainingParts, tree: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Live parameters that a saved state should have: all but those it leaves out."""
+    without = set((tree.get("frozen") or {"names": ()})["names"])
+    return {name: parameter for name, parameter in parts.named().items() if name not in without}
 
 
 def keys_digest(tree: Mapping[str, Any], forms: Mapping[str, tuple[tuple[int, ...], str]]) -> str:

@@ -51,8 +51,8 @@ class TrainingParts:
     """Other parts to restore: a sampler, a second schedule."""
 
     keep_frozen: bool = True
-    """Whether the state includes parameters without gradient that the optimizer does not hold. If not, the user loads
-    them, and a fingerprint rejects others.
+    """Whether the state includes parameters that were never trained here. If not, the user loads them, and a
+    fingerprint rejects others.
     """
 
     writes: Callable[[str], bool] | None = None
@@ -62,6 +62,9 @@ class TrainingParts:
 
     frozen_mark: FrozenMark = field(default_factory=FrozenMark, init=False)
     """Fingerprint of what is left out."""
+
+    _kept: set[str] = field(default_factory=set, init=False)
+    """Parameters to keep without ``keep_frozen``: trained at some time, or part of a restored state."""
 
     exempt: frozenset[str] = field(default=frozenset(), init=False)
     """Buffers (``model.mask``) that are not finite from the start, so infinity in them is fine."""
@@ -75,25 +78,35 @@ class TrainingParts:
         if any(map(is_spread, left_out.values())):
             self.frozen_mark.of(left_out)  # needs all ranks, which may not be together later
 
-    def parameters(self) -> dict[str, Tensor]:
-        """All parameters by name (tied ones once) except those left out, then others in the optimizer."""
-        named = {plain_name(name): p for name, p in unwrapped(self.model).named_parameters()}
+    def named(self) -> dict[str, Tensor]:
+        """All parameters by name (tied ones once), then others in the optimizer."""
+        named = self._of_the_model()
         known = set(map(id, named.values()))
         strangers = [p for group in self.optimizer.param_groups for p in group["params"] if id(p) not in known]
+        return named | {f"optimizer.extra.{i}": p for i, p in enumerate(strangers)}
+
+    def parameters(self) -> dict[str, Tensor]:
+        """All named parameters except those left out."""
         left_out = self.left_out()
-        kept = {name: p for name, p in named.items() if name not in left_out} if left_out else named
-        return kept | {f"optimizer.extra.{i}": p for i, p in enumerate(strangers)}
+        return {name: p for name, p in self.named().items() if name not in left_out}
 
     def left_out(self) -> dict[str, Tensor]:
-        """Frozen parameters that are not part of the state; empty with ``keep_frozen``."""
+        """Frozen parameters that are not part of the state; empty with ``keep_frozen``.
+
+        One that was trained is kept, also where it is frozen again: nobody else has its values.
+        """
         if self.keep_frozen:
             return {}
-        stepped = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
-        return {
-            plain_name(name): p
-            for name, p in unwrapped(self.model).named_parameters()
-            if not p.requires_grad and id(p) not in stepped
-        }
+        named, moments = self._of_the_model(), self.optimizer.state
+        self.keep(name for name, p in named.items() if p.requires_grad or moments.get(p))
+        return {name: p for name, p in named.items() if name not in self._kept}
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Keep these parameters from now on, also where they are frozen."""
+        self._kept.update(names)
+
+    def _of_the_model(self) -> dict[str, Tensor]:
+        return {plain_name(name): p for name, p in unwrapped(self.model).named_parameters()}
 
     def buffers(self) -> dict[str, Tensor]:
         """All persistent buffers."""

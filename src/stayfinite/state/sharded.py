@@ -36,7 +36,7 @@ def agree_on_token() -> str:
 
 def needs_parts(parts: TrainingParts) -> bool:
     """Whether a training is sharded or in stages, so each rank reads only its part."""
-    return parts.writes is not None or any(is_spread(p) for p in parts.parameters().values())
+    return parts.writes is not None or any(map(is_spread, parts.named().values()))
 
 
 def read_parts(
@@ -139,7 +139,7 @@ def _tensors_in(tree: Any) -> Iterator[str]:
 
 
 def _living(parts: TrainingParts) -> dict[str, Tensor]:
-    tensors = {f"model.{name}": tensor for name, tensor in (parts.parameters() | parts.buffers()).items()}
+    tensors = {f"model.{name}": tensor for name, tensor in (parts.named() | parts.buffers()).items()}
     return tensors | {f"ema.{name}": tensor for name, tensor in parts.averages().items()}
 
 

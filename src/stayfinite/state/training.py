@@ -13,7 +13,7 @@ from torch import Tensor
 from stayfinite.errors import StateError, StayfiniteError
 from stayfinite.state.finite import finite_flag, is_finite
 from stayfinite.state.landing import HostMemory, Landing, bring_home, hold_before_step, settle
-from stayfinite.state.likeness import check_likeness, check_schedule, check_values
+from stayfinite.state.likeness import check_likeness, check_schedule, check_values, restorable
 from stayfinite.state.moments import Writes, check_groups, plan_optimizer, survey_optimizer
 from stayfinite.state.parts import TrainingParts, modules_with_more
 from stayfinite.state.rng import capture_rng, restore_rng
@@ -153,7 +153,7 @@ def capture(
     parameters, buffers = parts.parameters(), parts.buffers()
     rest = encode(
         {
-            "optimizer": survey_optimizer(parts.optimizer, parameters),
+            "optimizer": survey_optimizer(parts.optimizer, parts.named()),
             "scheduler": None if parts.scheduler is None else parts.scheduler.state_dict(),
             "scaler": scaler_state(parts),
             "modules": {name: module.get_extra_state() for name, module in modules_with_more(parts.model)},
@@ -208,8 +208,8 @@ def restore(parts: TrainingParts, state: TrainingState, *, rng: bool = True) -> 
         name: decode(state.tree.get(name), state.tensors)
         for name in ("optimizer", "scheduler", "scaler", "modules", "extra", "rng")
     }
-    parameters = parts.parameters()
-    live = survey_optimizer(parts.optimizer, parameters)["groups"]
+    parameters, named = restorable(parts, state.tree), parts.named()
+    live = survey_optimizer(parts.optimizer, named)["groups"]
     check_groups(saved["optimizer"]["groups"], live)
     check_values(saved["optimizer"], live)
     check_schedule(saved["scheduler"], parts.scheduler)
@@ -219,9 +219,10 @@ def restore(parts: TrainingParts, state: TrainingState, *, rng: bool = True) -> 
         writes.copy(tensor, state.tensors[f"model.{name}"])
     for name, tensor in parts.averages().items():
         writes.copy(tensor, state.tensors[f"ema.{name}"])
-    plan_optimizer(writes, parts.optimizer, parameters, saved["optimizer"], spread)
+    plan_optimizer(writes, parts.optimizer, named, saved["optimizer"], spread)
     load_others(parts, saved, rng=rng)
     writes.do()
+    parts.keep(parameters)
 
 
 def _shard(name: str, tensor: Tensor, parts: TrainingParts) -> Shard | None:

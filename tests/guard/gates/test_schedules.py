@@ -130,3 +130,75 @@ def test_a_learning_rate_in_a_tensor_is_put_back_too(policy):
         guard.flush()
         rates.append(float(optimizer.param_groups[0]["lr"]))
     assert rates == pytest.approx([0.009, 0.0081, 0.0081, 0.0081, 0.00729])
+
+
+STEPPED_TWICE = "the scheduler was stepped outside of the guard; remove scheduler.step() from the loop"
+
+
+def told_of_own_scheduling(training: Training) -> list[str]:
+    return [line for line in training.console.lines if STEPPED_TWICE in line]
+
+
+@both_gates
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+@pytest.mark.parametrize("schedule", [by_lambda, one_cycle, restarts])
+@pytest.mark.parametrize("first", [False, True])
+def test_a_scheduler_that_the_loop_steps_too_is_named_once_at_the_second_step(schedule, policy, first):
+    training = Training("AdamW-fused", scheduler=schedule, policy=policy)
+    for step in range(1, 6):
+        if first:
+            training.scheduler.step()
+        training.good()
+        if not first:
+            training.scheduler.step()
+        assert len(told_of_own_scheduling(training)) == (step >= 2), step
+
+
+@both_gates
+@pytest.mark.parametrize("schedule", [*SCHEDULES, Homemade])
+def test_a_scheduler_that_only_the_guard_steps_is_never_named(schedule, policy):
+    if schedule is Homemade:
+        policy = Policy()
+    training = Training("AdamW-fused", scheduler=schedule, policy=policy)
+    training.good(3)
+    training.bad()
+    training.bad()
+    training.good(3)
+    training.scheduler.load_state_dict(training.scheduler.state_dict()) if schedule is not Homemade else None
+    training.good(2)
+    training.guard.close()
+    assert not told_of_own_scheduling(training)
+
+
+@both_gates
+def test_a_scheduler_that_was_loaded_or_rolled_back_is_not_named(policy):
+    later = Training("AdamW-fused", scheduler=by_lambda)
+    later.good(12)
+    training = Training("AdamW-fused", scheduler=by_lambda, policy=policy)
+    training.good(3)
+    training.scheduler.load_state_dict(dict(later.scheduler.state_dict()))
+    training.good(2)
+    training.guard.load_state_dict(later.guard.state_dict())
+    training.scheduler.step()  # as a loop that skips ahead to where the guard stands
+    training.good(2)
+    assert not told_of_own_scheduling(training)
+
+
+def test_a_rollback_moves_the_scheduler_back_without_a_word(tmp_path):
+    training = Training("AdamW-plain", scheduler=by_lambda, policy=Policy(prove_steps=2, snapshot_share=1.0))
+    training.good(12)
+    assert training.guard.roll_back("a test")
+    training.good(3)
+    assert not told_of_own_scheduling(training)
+
+
+def test_a_scheduler_that_is_not_given_to_the_guard_may_be_stepped_by_the_loop():
+    torch.manual_seed(0)
+    model = TinyNet()
+    optimizer = torch.optim.AdamW(model.parameters())
+    scheduler, console = by_lambda(optimizer), Lines()
+    guard = Guard(model, optimizer, console=console)
+    for _ in range(4):
+        guard.step(model(torch.ones(2, 8)).square().mean())
+        scheduler.step()
+    assert not console.lines

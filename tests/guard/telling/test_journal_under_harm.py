@@ -164,9 +164,9 @@ def test_a_full_disk_warns_once_and_writing_resumes_when_there_is_room(tiny_disk
     assert len(caught) == 1
 
 
-def test_a_directory_that_cannot_be_made_warns_once_and_training_goes_on(tmp_path):
-    (tmp_path / "file").write_text("in the way")
+def test_a_directory_that_cannot_be_made_any_more_warns_once_and_training_goes_on(tmp_path):
     training = Training(run_dir=tmp_path / "file" / "run")
+    (tmp_path / "file").write_text("in the way")
     with pytest.warns(JournalWarning, match="Training continues"):
         training.good()
     training.good(2)

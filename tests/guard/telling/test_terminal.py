@@ -13,9 +13,12 @@ from rich.console import Console
 from torch import nn
 
 from stayfinite import Guard, Policy
+from stayfinite.core.decision import Action, Code, Decision
+from stayfinite.core.signals import Signals
+from stayfinite.guard.telling.tally import Tally
 from stayfinite.report.terminal import Totals
 from stayfinite.report.terminal import summary as summed_up
-from tiny_training import TinyNet, Training, batch, both_gates
+from tiny_training import Lines, TinyNet, Training, batch, both_gates
 
 
 @both_gates
@@ -155,3 +158,55 @@ def test_a_terminal_that_has_gone_away_does_not_stop_training(monkeypatch):
     guard = Guard(model, torch.optim.AdamW(model.parameters()))
     guard.step(model(batch(1)[0]).square().mean() * float("nan"))
     guard.close()
+
+
+def regression_at(rate: float, *, steps: int = 100, noise: float = 0.0) -> str:
+    """Summary of a small regression; with noise, its gradients are heavy-tailed."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+    console = Lines()
+    guard = Guard(model, torch.optim.SGD(model.parameters(), lr=rate), console=console)
+    for step in range(steps):
+        x = torch.randn(32, 8)
+        factor = 1.0 + noise * (step % 5 == 4)
+        guard.step((model(x)[:, 0] - x.sum(1)).square().mean() * factor)
+    guard.close()
+    return console.lines[-1]
+
+
+@pytest.mark.parametrize("rate", [0.5, 3.0])
+def test_a_run_that_bounding_does_not_save_is_named_with_the_likely_cause(rate):
+    words = re.findall(
+        r"\n  (\d+) of 100 steps were bounded: the learning rate is likely too high", regression_at(rate)
+    )
+    assert len(words) == 1
+    assert 50 < int(words[0]) <= 100
+
+
+@pytest.mark.parametrize(
+    ("rate", "steps", "noise"), [(0.01, 100, 0.0), (0.1, 100, 0.0), (0.01, 100, 20.0), (3.0, 30, 0.0)]
+)
+def test_a_healthy_heavy_tailed_or_short_run_is_not_blamed_on_the_learning_rate(rate, steps, noise):
+    assert "likely too high" not in regression_at(rate, steps=steps, noise=noise)
+
+
+@pytest.mark.parametrize(
+    ("share", "losses", "named"),
+    [
+        (0.9, (2.0, 50.0), True),
+        (0.9, (2.0, 5.0), False),  # as the losses of two players drift
+        (0.9, (2.0, 0.5), False),  # it learns all the same
+        (0.4, (2.0, 50.0), False),  # other steps did that
+        (0.9, (-3.0, -1.0), False),
+        (0.9, (-3.0, 40.0), True),
+    ],
+)
+def test_only_a_run_whose_loss_ends_far_above_its_start_with_most_steps_bounded_is_named(share, losses, named):
+    tally = Tally()
+    first, last = losses
+    for step in range(100):
+        loss = first + (last - first) * step / 99
+        action = Action.BOUND if step < 100 * share else Action.ACCEPT
+        signals = Signals(step=step, loss=loss, grad_norm=1.0)
+        tally.count(Decision(action=action, code=Code.FINITE, reason="", signals=signals))
+    assert bool(tally.mostly_bounded) == named

@@ -7,7 +7,7 @@ distort the schedule. A cut is applied only around the optimizer's step.
 
 import copy
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -59,12 +59,23 @@ class Schedule:
 
     ``advance`` is for a step known to be accepted. If the verdict is late, ``advance_ahead`` advances and remembers the
     previous state; each ``settle``, in step order, confirms or undoes it.
+
+    Arguments:
+        stepped_outside: called once, where the scheduler has moved on between two advances.
     """
 
-    def __init__(self, scheduler: Scheduler | None, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler | None,
+        optimizer: torch.optim.Optimizer,
+        stepped_outside: Callable[[], None] = lambda: None,
+    ) -> None:
         self._scheduler = scheduler
         self._optimizer = optimizer
         self._before: deque[tuple[Any, GroupSettings]] = deque()
+        self._stepped_outside: Callable[[], None] | None = stepped_outside
+        self._left_at: tuple[int, object] | None = None
+        """Where the last advance left the scheduler."""
 
     @property
     def rewindable(self) -> bool:
@@ -74,14 +85,18 @@ class Schedule:
     def advance(self) -> None:
         """Advance after an accepted step."""
         if self._scheduler is not None:
+            self._look_for_others()
             self._scheduler.step()
+            self._left_at = _position(self._scheduler)
 
     def advance_ahead(self) -> None:
         """Advance before the step's verdict is known."""
         if self._scheduler is not None:
             scheduler: Any = self._scheduler
+            self._look_for_others()
             before = _copied(scheduler.state_dict()), settings_of(self._optimizer)
             scheduler.step()
+            self._left_at = _position(scheduler)
             self._before.append(before)
 
     def settle(self, *, refused: bool) -> None:
@@ -94,12 +109,29 @@ class Schedule:
             state, settings = self._before.pop()
             scheduler.load_state_dict(state)
             give_back(self._optimizer, settings)
+            self._left_at = _position(scheduler)
         else:
             self._before.popleft()
 
     def forget(self) -> None:
         """Forget unsettled states, after the scheduler was restored."""
         self._before.clear()
+        self._left_at = None
+
+    def _look_for_others(self) -> None:
+        """Report a scheduler that the loop steps too; one whose state was loaded meanwhile is fine."""
+        if self._stepped_outside is None or self._left_at is None:
+            return
+        now = _position(self._scheduler)
+        if now is not None and now[0] > self._left_at[0] and now[1] is self._left_at[1]:
+            tell, self._stepped_outside = self._stepped_outside, None
+            tell()
+
+
+def _position(scheduler: object) -> tuple[int, object] | None:
+    """Steps of one of torch's schedulers, and a list in it that is replaced where a state is loaded."""
+    steps = getattr(scheduler, "last_epoch", None)
+    return (steps, getattr(scheduler, "base_lrs", None)) if isinstance(steps, int) else None
 
 
 def _copied(value: Any) -> Any:

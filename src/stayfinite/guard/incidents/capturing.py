@@ -154,7 +154,7 @@ def _optimizer(
     parts: TrainingParts, limit: int, trees: dict[str, Any], tensors: dict[str, Mapping[str, Tensor]]
 ) -> None:
     try:
-        encoded = encode(survey_optimizer(parts.optimizer, parts.parameters()), "optimizer")
+        encoded = encode(survey_optimizer(parts.optimizer, parts.named()), "optimizer")
     except StateError:
         # The optimizer keeps something that cannot be written: re-runs do without it.
         return

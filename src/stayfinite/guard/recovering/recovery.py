@@ -52,6 +52,7 @@ class Recovery:
 
     def renew(self) -> None:
         """Start over after the parameters changed: earlier states no longer fit."""
+        self._parts.left_out()  # notes what is trained now: it may be frozen again before the next copy
         if not self._acts or not self._policy.snapshots:
             return
         many = self._ranks.world > 1

@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import platform
+import tempfile
 import time
 import warnings
 from collections import Counter
@@ -45,6 +46,30 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors that may pass: a full disk at the start does not keep a run from training."""
+
+
+def why_unwritable(directory: Path) -> str:
+    """Why nothing can be written in a directory; empty if it can. Leaves no directory behind that was not there."""
+    new: list[Path] = []
+    try:
+        new = [each for each in (directory, *directory.parents) if not each.exists()]
+        if not new and not directory.is_dir():
+            return "it is a file"
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory, prefix=".stayfinite-"):
+            return ""
+    except OSError as error:
+        return "" if error.errno in FULL else error.strerror or f"{error}"
+    except ValueError as error:
+        return f"{error}"
+    finally:
+        for each in new:
+            with contextlib.suppress(OSError, ValueError):
+                each.rmdir()
+
+
 class Journal:
     """Writes the files of one run directory, or nothing if there is none."""
 
@@ -53,6 +78,8 @@ class Journal:
         self._files: dict[str, int] = {}
         self._warned = False
         self._retry_at = 0.0
+        self.wrote = False
+        """Whether anything was written."""
 
     def line(self, name: str, record: Mapping[str, Any]) -> None:
         """Append one JSON object to a file of lines."""
@@ -62,6 +89,7 @@ class Journal:
             line = f"{json.dumps(record, ensure_ascii=False, default=str)}\n"
             # Lone surrogates become JSON escapes.
             _append(self._open(name), line.encode(errors="backslashreplace"))
+            self.wrote = True
         except OSError as error:
             self._failed(error)
 
@@ -74,6 +102,7 @@ class Journal:
             self.directory.mkdir(parents=True, exist_ok=True)
             aside.write_bytes(content)
             aside.replace(self.directory / name)
+            self.wrote = True
         except OSError as error:
             with contextlib.suppress(OSError):
                 aside.unlink(missing_ok=True)

@@ -79,6 +79,10 @@ class Recorder:
         self._samples: Mailbox[tuple[int, tuple[str, ...], tuple[int, ...]]] = Mailbox()
         self._live = live_curves() if self._first else None
         self._launched = False
+        self._saved = False
+        """Whether a checkpoint was written."""
+        self.dropped = 0
+        """Backward passes since the last step, which no step will take."""
         self.causes: dict[str, int] = {}
         """Causes found on this rank, with the step of the first occurrence."""
 
@@ -141,6 +145,7 @@ class Recorder:
     def trouble(self, event: str, step: int, line: str = "", **details: Any) -> None:
         """Record an event of this rank."""
         self.tally.hear(event)
+        self._saved |= event == "checkpoint"
         if cause := details.get("cause"):
             self.causes.setdefault(str(cause), step)
             if event == SIGN:
@@ -195,8 +200,16 @@ class Recorder:
         self._say_failed_report()
 
     def finish(self, event: str, step: int, reason: str, **details: Any) -> None:
-        """Write what is left and print the summary. Silent if no step was ever taken."""
+        """Write what is left and print the summary. Silent if there was never a step or a backward pass."""
+        remarks = []
+        if self.dropped:
+            one = self.dropped == 1
+            remarks.append(
+                f"{self.dropped:,} backward{'' if one else 's'} without a step {'was' if one else 'were'} dropped"
+            )
         if not self._launched:
+            if remarks and self._first:
+                self._voice.text(remarks[0])
             return
         if not self._first:
             if event != "closed":
@@ -223,11 +236,18 @@ class Recorder:
         self._say_failed_report(step)
         self._journal.close()
         directory = None if self._journal.directory is None else str(self._journal.directory)
+        if bounded := self.tally.mostly_bounded:
+            remarks.append(bounded)
+        if directory and self._journal.has_gaps and not (drawn or self._saved or self._journal.wrote):
+            remarks.append(f"WARNING: nothing was saved: {directory} could not be written")
+            directory = None
         if directory and drawn:
             directory += f"; see {REPORT}"
         if directory and self._journal.has_gaps:
             directory += ", with gaps: some writes failed"
-        told_at_end = summary(self.tally, unlearned=in_words(unlearned), groups=neglected, directory=directory)
+        told_at_end = summary(
+            self.tally, unlearned=in_words(unlearned), groups=neglected, remarks=remarks, directory=directory
+        )
         self._voice.text(told_at_end)
 
     def _say_failed_report(self, step: int | None = None) -> None:
