@@ -220,6 +220,24 @@ def test_losses_of_single_batches_that_differ_much_are_no_divergence(count):
     assert alarms <= 6
 
 
+def test_a_loss_that_only_rises_does_not_swing():
+    assert not swings([*(2.5 - 0.05 * at for at in range(30)), *(2.0**at for at in range(30))])
+
+
+@pytest.mark.parametrize(("fall", "flat"), [(0.0, True), (0.03, False)])
+def test_a_run_from_its_first_step_on_that_stays_in_a_narrow_band_does_not_move(fall, flat):
+    draw = random.Random(0)
+    run = RunSeries("train.log")
+    for line in range(1, 101):
+        run.add(line, step=100 * (line - 1), loss=7.6 * (1 - fall * line / 100) + draw.uniform(-0.02, 0.02))
+    assert symptoms_of([run]).flat is flat
+
+
+def test_a_limit_that_is_infinite_is_a_setting():
+    assert series(*losses(3, 2.5, 2.2, 2.0), grad_clip=[math.inf], max_grad_norm=[math.inf]).healthy
+    assert not series(*losses(3, 2.5, 2.2, 2.0), grad_mean=[0.1, math.inf]).healthy
+
+
 @pytest.mark.parametrize("falls", [False, True])
 def test_noisy_batches_swing_unless_their_average_falls(falls):
     told = []

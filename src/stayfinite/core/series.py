@@ -158,6 +158,8 @@ class RunSeries:
         self.total_epochs: float | None = None
         self.counted = self.counted_none = 0
         """Lines that count skipped steps since the previous line; and those of them between which no step was taken."""
+        self.counts_intervals = False
+        """Such lines are several steps apart: a line with skips is no skipped step."""
         self.skipped_at_once = 0
         """The most steps between two such lines that were all skipped."""
         self._rows: list[tuple[int, Row]] = []  # (ordinal, row)
@@ -174,7 +176,7 @@ class RunSeries:
         other.metrics, other.messages, other.opening = self.metrics, self.messages, self.opening
         other.lines, other.total_steps, other.total_epochs = self.lines, self.total_steps, self.total_epochs
         other.counted, other.counted_none = self.counted, self.counted_none
-        other.skipped_at_once = self.skipped_at_once
+        other.skipped_at_once, other.counts_intervals = self.skipped_at_once, self.counts_intervals
         other.loss_name = self.loss_name
         for point in points:
             other._append(point)

@@ -13,6 +13,7 @@ from itertools import islice
 
 from stayfinite.core.finding import Finding
 from stayfinite.readers.runs.directory import STEPS
+from stayfinite.rules.calibration import calibrated
 from stayfinite.rules.experience.features import PAIR
 from stayfinite.rules.experience.likely import SAME, Likely, likely_causes
 from stayfinite.rules.experiments import EXPERIMENTS
@@ -99,7 +100,7 @@ BASE, PART = 0.05, 0.5
 
 def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     """The findings in their new order, with those that experience adds."""
-    alone = [each for each in findings if each.severity == "info" or each.confidence >= LEAST]
+    alone = [each for each in findings if each.severity == "info" or each.confidence >= calibrated(LEAST)]
     findings = [each for each in findings if each in alone or _possible(each.cause, facts)]
     causes = {each.cause: each for each in findings if each.severity != "info" and each.cause not in SYMPTOMS}
     sure = [each for each in findings if each.cause in SYMPTOMS and each.confidence >= DECIDED]

@@ -149,6 +149,8 @@ def swings(losses: Sequence[float]) -> bool:
     if len(losses) < 8 or min(losses) < LEAST_FIRST:
         return False
     thrown = sum(later >= SWING * earlier and later >= 2.0 for earlier, later in pairwise(losses))
+    if 2 * sum(earlier >= SWING * later for earlier, later in pairwise(losses)) < thrown:
+        return False  # it only rises
     third = len(losses) // 3
     learns = median(losses[-third:]) <= 0.6 * median(losses[:third])
     # What learns also reaches new lows.

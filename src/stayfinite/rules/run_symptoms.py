@@ -18,6 +18,7 @@ from stayfinite.rules.number_shapes import (
     SMALL_LOSS,
     at_chance,
     diverges,
+    falls_beyond_noise,
     falls_to_nothing,
     finite_of,
     growth,
@@ -57,13 +58,16 @@ REMARKED = 60
 NO_RATE = 1e-30
 """A smaller learning rate changes no weight in any format."""
 
+MANY_POINTS, LONG, NARROW = 50, 1000, 0.01
+"""A loss of so many points, over so many steps, that stays within so much of itself has not moved."""
+
 SETTLED = 10
 """So many evaluations show where a loss goes."""
 FEW = 3
 """Too few finite losses to vouch for a run that prints NaN elsewhere."""
 
-_OVER_NOTHING = r"best|lowest|ep_?(?:rew|len)|episode"
-"""Statistics that are NaN or infinite before there is any data."""
+_OVER_NOTHING = r"best|lowest|ep_?(?:rew|len)|episode|clip\b|max_?(?:grad_?)?norm|threshold|limit"
+"""Statistics that are NaN or infinite before there is any data, and limits that are infinite where there is none."""
 _INSIDE = lazy_regex(
     rf"^(?!.*(?:{_OVER_NOTHING})).*(?:loss|overflow/|activation|logit|hidden|output|weight|param|grad|reward|return|_kl)",
     re.IGNORECASE,
@@ -155,7 +159,9 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
         largest_lr=max(seen.rates, default=None),
         smallest_lr=min((rate for rate in seen.rates if rate > 0), default=None),
         lr_at_bad=first_bad.lr if first_bad is not None else None,
-        flat=is_flat(finite) or (_by_epochs(points) and stands_still_by_epochs(finite)),
+        flat=is_flat(finite)
+        or (_by_epochs(points) and stands_still_by_epochs(finite))
+        or (not expected_to_rise and _never_moved(points, finite)),
         falls_to_nothing=not rewarded(seen.run) and falls_to_nothing(finite),
         impossible=impossible(seen.run),
         one_class=one_class(seen.run),
@@ -234,12 +240,14 @@ def _places(seen: Measured) -> dict[str, str]:
     """Locations of the observations in the log."""
     points = seen.points
     largest = max(points, key=lambda point: _finite_or(point.loss, -math.inf), default=None)
+    lowest = min(points, key=lambda point: _finite_or(point.loss, math.inf), default=None)
     found = {
         "first_bad": seen.first_bad,
         "first_zero": next((p for p in points if p.loss is not None and abs(p.loss) <= TINY_LOSS), None),
         "first_skip": seen.skips[0] if seen.skips else None,
         "last_skip": seen.skips[-1] if seen.skips else None,
         "largest_loss": largest,
+        "lowest_loss": lowest,
         "zero_lr": next((p for p in seen.everything if p.lr == 0), None),
         "start": points[0] if points else None,
     }
@@ -291,6 +299,17 @@ def _by_epochs(points: Sequence[Point]) -> bool:
     """Whether there is one point per epoch, from the first on."""
     epochs = [point.epoch for point in points]
     return bool(epochs) and epochs[0] is not None and epochs[0] <= 1 and len(set(epochs)) == len(epochs)
+
+
+def _never_moved(points: Sequence[Point], losses: Sequence[float]) -> bool:
+    """Whether the loss of a log from the first step on, over many steps, neither falls nor leaves a narrow band."""
+    steps = [point.step for point in points if point.step is not None and math.isfinite(point.step)]
+    if len(losses) < MANY_POINTS or len(steps) < MANY_POINTS or min(losses) <= SMALL_LOSS:
+        return False
+    from_the_start = steps[0] <= max(1.0, steps[1] - steps[0]) and steps[-1] - steps[0] >= LONG
+    third, middle = len(losses) // 3, median(losses)
+    falls = falls_beyond_noise(losses[:third], losses[-third:])
+    return from_the_start and not falls and max(losses) - min(losses) <= NARROW * middle
 
 
 def _span(points: Sequence[Point]) -> float:

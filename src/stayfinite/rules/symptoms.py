@@ -160,7 +160,8 @@ class Symptoms:
     crash: Message | None = None
     """The first line of a crash."""
     where: dict[str, str] = field(default_factory=dict)
-    """Locations of `first_bad`, `first_zero`, `first_skip`, `last_skip`, `bad_eval`, `largest_loss`, `summary`,
+    """Locations of `first_bad`, `first_zero`, `first_skip`, `last_skip`, `bad_eval`, `largest_loss`, `lowest_loss`,
+    `summary`,
     `zero_lr`, `start`, if present."""
     recognised: int = 0
     """Measurements of any kind in all logs."""

@@ -148,6 +148,7 @@ class RankState:
                 continue
             if self._counted_at is not None and step > self._counted_at:
                 self.series.counted += 1
+                self.series.counts_intervals = self.series.counts_intervals or step - self._counted_at > 1
                 self.series.counted_none += skipped >= step - self._counted_at
                 if skipped >= step - self._counted_at:
                     self.series.skipped_at_once = max(self.series.skipped_at_once, int(skipped))
@@ -172,8 +173,9 @@ class RankState:
 
 
 def _has_no_loss(columns: dict[str, Values]) -> bool:
-    """Whether lines that never had a loss left it out: what comes behind it is there, and no step was skipped."""
-    return "loss_scale" in columns and not any(columns.get(SKIPS_HERE, ()))
+    """Whether lines that never had a loss left it out: behind the first step, no step was skipped."""
+    first = columns["step"][0]
+    return "loss_scale" in columns and not any(columns.get(SKIPS_HERE, ())) and first is not None and first > 1
 
 
 def _floats(texts: Sequence[str]) -> Values:

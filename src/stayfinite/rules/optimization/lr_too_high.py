@@ -113,7 +113,10 @@ def judge(facts: Facts) -> Clues:
     )
     yield from quote(diverged, FAIR)
     if seen.diverges and broken is None:
-        yield Clue("the loss ends far above its earlier level", FAIR, seen.at("largest_loss"))
+        best, last = seen.best_loss, seen.last_loss
+        measured = best is not None and last is not None
+        rises = f"from {best:.4g} to {last:.4g} and does not come back" if measured else "far above its earlier level"
+        yield Clue(f"the loss rises {rises}", FAIR, seen.at("lowest_loss", "largest_loss"))
     healthy = began_well(facts)
     if broken is not None and healthy is not None:
         unexplained = facts.context.precision is None and half_of(facts) is None and seen.good_before < LONG_HEALTH
