@@ -42,6 +42,33 @@ def test_its_own_arguments_and_exit_code_belong_to_the_program(script, capsys):
     assert said["ended"] == "the program ended with exit code 7 at step 36"
 
 
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--guard"], "--guard was passed to {0}. For doctor, put it first: stayfinite doctor --guard {0}"),
+        (
+            ["--patch", "fix.diff", "--lr", "1", "--json"],
+            (
+                "--patch and --json were passed to {0}. For doctor, put them first: "
+                "stayfinite doctor --patch fix.diff --json {0}"
+            ),
+        ),
+    ],
+)
+def test_a_flag_of_the_doctor_behind_the_program_is_passed_on_and_told(script, capsys, words, line):
+    path = script("import sys\nprint(sys.argv[1:])\n")
+    run([path, *words])
+    heard = capsys.readouterr()
+    assert str(words) in heard.out
+    assert f"stayfinite doctor: {line.format(path)}" in heard.err.splitlines()
+
+
+def test_a_flag_that_the_program_has_itself_is_not_told(script, capsys):
+    text = HEALTHY + "\nimport argparse\np = argparse.ArgumentParser()\np.add_argument('--json')\np.parse_args()\n"
+    assert run([script(text), "--json", "out.json"]) == 0
+    assert "was passed to" not in capsys.readouterr().err
+
+
 def test_a_traceback_stays_the_program_s_own(script, capsys):
     text = changed(HEALTHY, ("loss = criterion(out, y)", "loss = criterion(out, y).detach()"))
     assert run(["--json", script(text)]) == 1

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from stayfinite.cli.doctor_flags import misplaced_flags
 from stayfinite.cli.ending import tell, tell_error
 from stayfinite.errors import StayfiniteError
 from stayfinite.flags import parsed
@@ -89,6 +90,8 @@ def run(arguments: Sequence[str]) -> int:
     first = rank() == 0
     if first:
         _tell(f"watching {settings.script}{' and refusing bad steps' if settings.guard else ''}")
+        if misplaced := misplaced_flags(_words(settings, []), its):
+            _tell(misplaced)
     session = Session(guard=settings.guard, strict=settings.strict)
     with tempfile.TemporaryDirectory(prefix="stayfinite-doctor-") as folder:
         output = Path(folder) / "output.log"
