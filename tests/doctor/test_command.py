@@ -33,6 +33,14 @@ def test_a_healthy_program_is_healthy_in_one_line(script, capsys):
     assert "healthy  36 steps with Adam; loss" in capsys.readouterr().out
 
 
+def test_shuffled_labels_are_not_called_healthy(script, capsys):
+    text = changed(HEALTHY, ("(X[:, 0] > 0).long()", "torch.randint(0, 2, (256,))"), ("range(3)", "range(6)"))
+    assert run([script(text)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "unknown 72 steps with Adam" in said
+    assert "the loss stays at ln 2, chance level for 2 classes." in said
+
+
 def test_its_own_arguments_and_exit_code_belong_to_the_program(script, capsys):
     text = HEALTHY + "\nimport argparse, sys\np = argparse.ArgumentParser()\np.add_argument('--end', type=int)\n"
     text += "sys.exit(p.parse_args().end)\n"
