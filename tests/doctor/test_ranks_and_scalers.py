@@ -69,6 +69,13 @@ def test_steps_that_are_skipped_while_the_scale_settles_are_not_sick(tmp_path):
     assert seen.program.steps + seen.program.skipped == 40
 
 
+def test_the_first_step_is_re_run_at_the_scale_it_had(tmp_path):
+    seen, names = watch(tmp_path, SCALED)
+    assert seen.replayed
+    assert seen.why_not == ""
+    assert names["scaler"].get_scale() == seen.program.scales.values[-1] < 2.0**24
+
+
 def test_an_overflow_of_fp16_under_a_scaler_is_explained(tmp_path):
     seen, _ = watch(tmp_path, SCALED.replace("out = net(x)", "out = net(x) * (1e5 if step > 25 else 1)"))
     assert causes(seen)[0] == "fp16-overflow"
