@@ -133,6 +133,9 @@ def headline(said: Mapping[str, Any]) -> str:
         parts.append(f"NaN or inf at step {said['bad_step']}")
     if said["refused"]:
         parts.append(f"{_steps(said['refused'])} refused")
+    if skipped := said["skipped_by_scaler"]:
+        count, scale = f"{skipped['steps']:,} of {_steps(skipped['of'])}", f"{skipped['scale']:,.10g}"
+        parts.append(f"{count} skipped by the loss scaler (scale now {scale})")
     if len(said.get("losses", [])) == 2 and said["bad_step"] not in (0, 1):
         parts.append(f"loss {said['losses'][0]:.4g} to {said['losses'][1]:.4g}")
     if said.get("ended"):
