@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,7 +118,8 @@ def run(arguments: Sequence[str]) -> int:
     said |= {"exit_code": code, "attached": len(found.guards), "runs": [str(place) for place in found.run_dirs]}
     from stayfinite.report.diagnosis import show_diagnosis, show_seen
 
-    kind, show = ("diagnosis", show_diagnosis) if found.guards or found.own else ("doctor", show_seen)
+    of_framework = partial(show_diagnosis, by_doctor=True)
+    kind, show = ("diagnosis", of_framework) if found.guards or found.own else ("doctor", show_seen)
     tell(kind, said, show, as_json=settings.json, ensure_ascii=False)
     return code or int(said["verdict"] in ("sick", "warning"))
 
