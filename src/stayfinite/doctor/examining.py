@@ -51,6 +51,9 @@ NOT_REPEATED = (
 )
 
 
+NOT_KEPT = "the weights before the first step are too large to keep a copy of"
+
+
 class Examiner:
     """Re-runs an early step and applies the probes to it."""
 
@@ -90,7 +93,9 @@ class Examiner:
                 found = _inspect(model, optimizer, replay, stalled=stalled(program))
             yield from self._that_matter(found, optimizer, early.backward, alone=len(stepping) == 1)
         self.seconds = time.monotonic() - start
-        if not done:
+        if not any(early.weights for early in watcher.steps.early):
+            self.why_not = NOT_KEPT
+        elif not done:
             self.why_not = NOT_REPEATED
         elif len(done) < len(stepping):
             others = [each for each in stepping if id(each.optimizer) not in done]
