@@ -30,6 +30,17 @@ def test_a_classifier_that_only_guesses_is_not_healthy(tmp_path, more):
     assert doubt(seen.program) == "the loss stays at ln 3, chance level for 3 classes"
 
 
+def test_a_network_that_slowly_learns_shuffled_labels_by_heart_is_not_healthy(tmp_path):
+    more = [
+        ("= torch.nn.Linear(10, 3)", "= nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 3))"),
+        ("import torch", "import torch\nfrom torch import nn"),
+        ("AdamW(model.parameters(), lr=1e-2)", "SGD(model.parameters(), lr=0.05)"),
+        ("range(200)", "range(500)"),
+    ]  # fmt: skip
+    assert "chance level" in doubt(watch(tmp_path, changed(CLASSES, SHUFFLED, *more), examine=False)[0].program)
+    assert doubt(watch(tmp_path, changed(CLASSES, *more), examine=False)[0].program) == ""
+
+
 LEARNS = {
     "a run that learns": [],
     "a short run that has begun to learn": [("range(200)", "range(70)"), ("lr=1e-2", "lr=3e-3")],

@@ -15,9 +15,9 @@ FEWEST = 10
 LONG = 30
 RISEN = 4.0
 LONG_AT_CHANCE = 60
-NEAR_CHANCE = 0.06
+NEAR_CHANCE = 0.1
 """Share of the chance level that counts as near to it."""
-STILL_FALLING = 0.01
+STILL_FALLING = 0.015
 """Fall of the loss from the third to the last quarter of the steps."""
 
 
@@ -104,7 +104,7 @@ def classes_at_chance(program: Program) -> int:
         quarter = len(values) // 4
         quarters = [fmean(values[at * quarter : (at + 1) * quarter]) for at in range(4)]
         near = min(NEAR_CHANCE * chance, 0.1)
-        stays = all(-near <= each - chance <= 2 * near for each in quarters)
+        stays = all(-near <= each - chance <= 1.2 * near for each in quarters)
         if stays and quarters[2] - quarters[3] < STILL_FALLING:
             return seen.classes
     return 0
