@@ -33,6 +33,14 @@ def test_a_healthy_program_is_healthy_in_one_line(script, capsys):
     assert "healthy  36 steps with Adam; loss" in capsys.readouterr().out
 
 
+def test_shuffled_labels_are_not_called_healthy(script, capsys):
+    text = changed(HEALTHY, ("(X[:, 0] > 0).long()", "torch.randint(0, 2, (256,))"), ("range(3)", "range(6)"))
+    assert run([script(text)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "unknown 72 steps with Adam" in said
+    assert "the loss stays at ln 2, chance level for 2 classes." in said
+
+
 def test_its_own_arguments_and_exit_code_belong_to_the_program(script, capsys):
     text = HEALTHY + "\nimport argparse, sys\np = argparse.ArgumentParser()\np.add_argument('--end', type=int)\n"
     text += "sys.exit(p.parse_args().end)\n"
@@ -40,6 +48,33 @@ def test_its_own_arguments_and_exit_code_belong_to_the_program(script, capsys):
     said = json.loads(capsys.readouterr().out)
     strict("doctor").validate(said)
     assert said["ended"] == "the program ended with exit code 7 at step 36"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--guard"], "--guard was passed to {0}. For doctor, put it first: stayfinite doctor --guard {0}"),
+        (
+            ["--patch", "fix.diff", "--lr", "1", "--json"],
+            (
+                "--patch and --json were passed to {0}. For doctor, put them first: "
+                "stayfinite doctor --patch fix.diff --json {0}"
+            ),
+        ),
+    ],
+)
+def test_a_flag_of_the_doctor_behind_the_program_is_passed_on_and_told(script, capsys, words, line):
+    path = script("import sys\nprint(sys.argv[1:])\n")
+    run([path, *words])
+    heard = capsys.readouterr()
+    assert str(words) in heard.out
+    assert f"stayfinite doctor: {line.format(path)}" in heard.err.splitlines()
+
+
+def test_a_flag_that_the_program_has_itself_is_not_told(script, capsys):
+    text = HEALTHY + "\nimport argparse\np = argparse.ArgumentParser()\np.add_argument('--json')\np.parse_args()\n"
+    assert run([script(text), "--json", "out.json"]) == 0
+    assert "was passed to" not in capsys.readouterr().err
 
 
 def test_a_traceback_stays_the_program_s_own(script, capsys):

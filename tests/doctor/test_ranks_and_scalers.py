@@ -7,6 +7,9 @@ import sys
 import pytest
 
 from plain_programs import causes, watch
+from stayfinite.doctor.doubting import doubt
+from stayfinite.doctor.session import plain
+from stayfinite.report.diagnosis import headline
 
 RANKS = """
 import torch, torch.distributed as dist
@@ -67,6 +70,36 @@ def test_steps_that_are_skipped_while_the_scale_settles_are_not_sick(tmp_path):
     assert seen.program.skipped > 3
     assert causes(seen) == []
     assert seen.program.steps + seen.program.skipped == 40
+    assert doubt(seen.program) == ""
+
+
+def test_a_scale_that_keeps_falling_is_not_healthy(tmp_path):
+    growing = SCALED.replace("loss = ((out - y) ** 2).mean()", "loss = ((out - y) ** 2).mean() * 1.25**step")
+    seen, _ = watch(tmp_path, growing, examine=False)
+    assert causes(seen) == []
+    assert doubt(seen.program) == "the loss scale keeps falling"
+
+
+def test_a_scale_that_grows_and_falls_back_is_healthy(tmp_path):
+    often = SCALED.replace("init_scale=2.0**24", "init_scale=2.0**20, growth_interval=4").replace("(40)", "(80)")
+    seen, _ = watch(tmp_path, often, examine=False)
+    assert seen.program.skipped > 10
+    assert doubt(seen.program) == ""
+
+
+def test_skipped_steps_are_counted_in_the_first_line(tmp_path):
+    seen, _ = watch(tmp_path, SCALED, examine=False)
+    said = plain(seen)
+    assert said["skipped_by_scaler"]["of"] == 40
+    skipped, scale = seen.program.skipped, seen.program.scales.values[-1]
+    assert f"{skipped} of 40 steps skipped by the loss scaler (scale now {scale:,.0f})" in headline(said)
+
+
+def test_the_first_step_is_re_run_at_the_scale_it_had(tmp_path):
+    seen, names = watch(tmp_path, SCALED)
+    assert seen.replayed
+    assert seen.why_not == ""
+    assert names["scaler"].get_scale() == seen.program.scales.values[-1] < 2.0**24
 
 
 def test_an_overflow_of_fp16_under_a_scaler_is_explained(tmp_path):

@@ -2,6 +2,7 @@
 
 from plain_programs import causes, watch
 from stayfinite.doctor.session import plain
+from stayfinite.doctor.watching import looking
 
 GAN = """
 import torch
@@ -29,6 +30,13 @@ def test_the_first_step_of_each_optimizer_is_examined(tmp_path):
     seen, _ = watch(tmp_path, GAN)
     assert causes(seen) == []
     assert plain(seen)["not_examined"] == ""
+
+
+def test_weights_that_are_too_large_to_keep_are_said_to_be_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr(looking, "LARGE", 1)
+    monkeypatch.setattr(looking, "SMALL_MODEL", 1)
+    seen, _ = watch(tmp_path, GAN)
+    assert plain(seen)["not_examined"] == "the weights before the first step are too large to keep a copy of"
 
 
 def test_steps_that_do_not_repeat_are_not_examined_and_it_is_said(tmp_path):

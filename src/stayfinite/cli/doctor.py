@@ -7,11 +7,13 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from stayfinite.cli.doctor_flags import misplaced_flags
 from stayfinite.cli.ending import tell, tell_error
 from stayfinite.errors import StayfiniteError
 from stayfinite.flags import parsed
@@ -89,6 +91,8 @@ def run(arguments: Sequence[str]) -> int:
     first = rank() == 0
     if first:
         _tell(f"watching {settings.script}{' and refusing bad steps' if settings.guard else ''}")
+        if misplaced := misplaced_flags(_words(settings, []), its):
+            _tell(misplaced)
     session = Session(guard=settings.guard, strict=settings.strict)
     with tempfile.TemporaryDirectory(prefix="stayfinite-doctor-") as folder:
         output = Path(folder) / "output.log"
@@ -114,7 +118,8 @@ def run(arguments: Sequence[str]) -> int:
     said |= {"exit_code": code, "attached": len(found.guards), "runs": [str(place) for place in found.run_dirs]}
     from stayfinite.report.diagnosis import show_diagnosis, show_seen
 
-    kind, show = ("diagnosis", show_diagnosis) if found.guards or found.own else ("doctor", show_seen)
+    of_framework = partial(show_diagnosis, by_doctor=True)
+    kind, show = ("diagnosis", of_framework) if found.guards or found.own else ("doctor", show_seen)
     tell(kind, said, show, as_json=settings.json, ensure_ascii=False)
     return code or int(said["verdict"] in ("sick", "warning"))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.core.html import panel
+from stayfinite.doctor.doubting import doubt
 from stayfinite.doctor.session import Seen, Session, plain
 from stayfinite.report.diagnosis import headline, show_seen
 from stayfinite.report.standard_output import StandardOutput
@@ -73,7 +74,11 @@ class Attachment:
 
     def _said(self, seen: Seen) -> dict[str, Any]:
         said = plain(seen)
-        said["verdict"] = "sick" if seen.sick else "healthy" if seen.program.steps >= 2 else "unknown"
+        doubtful = "" if seen.sick else doubt(seen.program)
+        if doubtful:
+            said["ended"] = doubtful
+        healthy = seen.program.steps >= 2 and not doubtful
+        said["verdict"] = "sick" if seen.sick else "healthy" if healthy else "unknown"
         return said
 
     def _repr_html_(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,6 +51,9 @@ NOT_REPEATED = (
 )
 
 
+NOT_KEPT = "the weights before the first step are too large to keep a copy of"
+
+
 class Examiner:
     """Re-runs an early step and applies the probes to it."""
 
@@ -77,15 +80,22 @@ class Examiner:
             if optimizer is None or id(optimizer) in done or not early.weights:
                 continue
             model = whole_model(program, early.backward)
-            with alone(model), _as_it_was(model, optimizer, early.weights, early.modes):
+            with (
+                alone(model),
+                _as_it_was(model, optimizer, early.weights, early.modes),
+                scale_as_it_was(early.backward) as set_scale,
+            ):
                 replay = find_replay(early.backward, model)
                 if replay is None:
                     continue
                 done.add(id(optimizer))
+                set_scale(1.0)  # the probes take steps without the scaler
                 found = _inspect(model, optimizer, replay, stalled=stalled(program))
             yield from self._that_matter(found, optimizer, early.backward, alone=len(stepping) == 1)
         self.seconds = time.monotonic() - start
-        if not done:
+        if not any(early.weights for early in watcher.steps.early):
+            self.why_not = NOT_KEPT
+        elif not done:
             self.why_not = NOT_REPEATED
         elif len(done) < len(stepping):
             others = [each for each in stepping if id(each.optimizer) not in done]
@@ -108,6 +118,25 @@ class Examiner:
                 or (flat and finding.cause in WHERE_NOTHING_IS_LEARNED)
             ):
                 yield _told(finding, backward)
+
+
+@contextmanager
+def scale_as_it_was(backward: Backward) -> Iterator[Callable[[float], None]]:
+    """Give a GradScaler the scale it had at a backward call within this context; yields a way to change the scale."""
+    if backward.scaler is None or not isinstance(backward.scaler[0]._scale, Tensor):
+        yield lambda _: None
+        return
+    scaler, scale = backward.scaler
+    now = scaler._scale
+
+    def set_scale(value: float) -> None:
+        scaler._scale = torch.full_like(now, value)
+
+    set_scale(scale)
+    try:
+        yield set_scale
+    finally:
+        scaler._scale = now
 
 
 def _inspect(model: nn.Module, optimizer: Any, replay: Replay, *, stalled: bool) -> list[Finding]:

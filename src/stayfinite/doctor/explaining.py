@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from stayfinite.autopsy.autopsy import Autopsy, perform
+from stayfinite.autopsy.autopsy import WHATEVER_THE_ROWS, Autopsy, perform
+from stayfinite.autopsy.conclusions.weights import BEFORE
 from stayfinite.autopsy.steps.changes import weights_from
 from stayfinite.autopsy.steps.step import Step, untouched
 from stayfinite.autopsy.tracing.origin import Origin
 from stayfinite.autopsy.worlds.worlds import Materials
+from stayfinite.doctor.batch_rows import rows_of_the_origin, rows_that_can_be_left_out, rows_with_nan, slices_a_data_set
 from stayfinite.doctor.frames import is_users, short
 from stayfinite.doctor.gather import whole_model
+from stayfinite.doctor.judges.course import RISEN
 from stayfinite.doctor.moments import Backward
 from stayfinite.doctor.ranks import alone, is_sharded, world_size
-from stayfinite.doctor.record import BadStep
+from stayfinite.doctor.record import BadStep, Program
 from stayfinite.doctor.replay import find_replay
 from stayfinite.doctor.slicing import quoted
 from stayfinite.doctor.told import PROVED, SEEN, Told, told
@@ -32,6 +36,11 @@ SECONDS = 20.0
 CONSEQUENCES = {"lr-too-high": 1.7, "exploding-gradient": 1.6, "nan-weights": 1.7}
 """Causes of a bad step that another fault may explain: a flipped loss also makes weights diverge."""
 
+
+RETURN = "return to"
+"""Begins a fix that the worlds with earlier weights do try."""
+KNOWN_GOOD, FINITE = "last known-good weights", "last finite weights"
+"""The autopsy's words for earlier weights, and those for weights that are finite but no good."""
 
 NOT_REPEATED = "Re-running the step gave a different loss, so the cause is not proved."
 OF_ANOTHER_RANK = "This rank's own step is finite. Another rank's gradient is not."
@@ -70,7 +79,9 @@ class Explainer:
             optimizer=optimizer,
             trigger="gradient-not-finite" if gradient else "loss-not-finite",
         )
-        step = Step(model=model, forward=replay.forward, batch=replay.batch, rng=replay.rng)
+        given = watcher.notes.given
+        batch = rows_that_can_be_left_out(replay.batch, given)
+        step = Step(model=model, forward=replay.forward, batch=batch, rng=replay.rng)
         with torch.enable_grad(), untouched(model):
             self.autopsy = perform(step, materials, SECONDS)
         same = self.autopsy.outcomes.get("same")
@@ -78,7 +89,11 @@ class Explainer:
             self.replayed, self.why_not = False, "the step of this rank is finite"
             self.findings.append(_unexplained(bad, OF_ANOTHER_RANK))
         else:
-            self.findings.append(_finding(self.autopsy, bad))
+            circumstances = Circumstances(watcher.program, sliced=slices_a_data_set(replay.batch, given))
+            if circumstances.sliced:
+                circumstances.begins_in = rows_of_the_origin(self.autopsy.origin, given)
+                circumstances.with_nan = rows_with_nan(replay.batch)
+            self.findings.append(_finding(self.autopsy, bad, circumstances))
 
 
 @contextmanager
@@ -123,21 +138,52 @@ def origin_place(origin: Origin | None) -> tuple[str, int]:
     return "", 0
 
 
-def _finding(autopsy: Autopsy, bad: BadStep) -> Told:
+@dataclass(slots=True)
+class Circumstances:
+    """What the words of a finding depend on besides the autopsy."""
+
+    program: Program
+    sliced: bool
+    """Whether the step slices a data set, so the autopsy's rows are those of the data set."""
+    begins_in: list[int] = field(default_factory=list)
+    """Batch rows in which bad values began, if it does."""
+    with_nan: set[int] = field(default_factory=set)
+    """Rows of the data set with NaN or inf, if it does."""
+
+    def rows_hold(self, autopsy: Autopsy) -> bool:
+        """Whether the autopsy's rows can be told: those of a sliced data set only if they hold NaN or inf."""
+        return not self.sliced or (bool(autopsy.rows) and self.with_nan.issuperset(autopsy.rows))
+
+    def loss_is_good(self, loss: float) -> bool:
+        """Whether a loss is about as good as where the program began. One that is not finite says nothing."""
+        losses = self.program.main_loss().finite
+        return not losses or not math.isfinite(loss) or loss <= max(losses[0], RISEN * losses[0])
+
+
+def _finding(autopsy: Autopsy, bad: BadStep, circumstances: Circumstances) -> Told:
     place = origin_place(autopsy.origin)
     evidence = [what_happened(bad)]
     if place[0]:
         evidence.append(quoted(place))
     evidence.append(sentence(autopsy.conclusion.why))
-    if autopsy.rows:
-        several = len(autopsy.rows) > 1
-        shown = ", ".join(map(str, autopsy.rows[:8]))
-        evidence.append(f"{'Rows' if several else 'Row'} {shown} of the batch cause{'' if several else 's'} it.")
-    evidence += _reruns(autopsy)
+    if autopsy.rows and circumstances.rows_hold(autopsy):
+        s = "" if len(autopsy.rows) > 1 else "s"
+        what = f"data set hold{s} NaN or inf" if circumstances.sliced else f"batch cause{s} it"
+        evidence.append(f"{_rows(autopsy.rows)} of the {what}.")
+    elif circumstances.begins_in and autopsy.conclusion.cause not in WHATEVER_THE_ROWS:
+        evidence.append(f"It begins in {_rows(circumstances.begins_in).lower()} of the batch.")
+    left_out = () if circumstances.rows_hold(autopsy) else ("rows_removed",)
+    evidence += _reruns(autopsy, left_out)
     evidence += [f"Behind it is a second fault: {sentence(each.conclusion.why)}" for each in autopsy.also]
     fix = autopsy.fix
-    if autopsy.verified_by:
+    if autopsy.verified_by in BEFORE and not fix.startswith(RETURN):
+        fix += " (the re-run shows that the update did it; the fix was not tried)"
+    elif autopsy.verified_by:
         fix += f" (verified by re-run: {_verified(autopsy)})"
+    with_good = autopsy.outcomes.get("good_weights")
+    if with_good is not None and not circumstances.loss_is_good(with_good.loss):
+        evidence = [line.replace(KNOWN_GOOD, FINITE) for line in evidence]
+        fix = fix.replace(KNOWN_GOOD, FINITE)
     cause = autopsy.conclusion.cause or "nan-loss"
     proved = bool(autopsy.verified_by) or autopsy.conclusion.confidence >= 0.7
     return told(
@@ -153,6 +199,10 @@ def _finding(autopsy: Autopsy, bad: BadStep) -> Told:
     )
 
 
+def _rows(rows: list[int]) -> str:
+    return f"{'Rows' if len(rows) > 1 else 'Row'} {', '.join(map(str, rows[:8]))}"
+
+
 def _verified(autopsy: Autopsy) -> str:
     """The change that made the re-run finite, including that for a second fault."""
     name, _, behind = autopsy.verified_by.partition("+")
@@ -161,10 +211,12 @@ def _verified(autopsy: Autopsy) -> str:
     return " and ".join(changes)
 
 
-def _reruns(autopsy: Autopsy) -> list[str]:
-    """Results of the re-runs, unchanged and with one change each."""
+def _reruns(autopsy: Autopsy, left_out: Sequence[str]) -> list[str]:
+    """Results of the re-runs, unchanged and with one change each, without some worlds."""
     words: dict[bool, list[str]] = {True: [], False: []}
     for name, outcome in autopsy.outcomes.items():
+        if name in left_out:
+            continue
         world = autopsy.worlds.get(name)
         words[outcome.finite].append("as it was" if name == "same" or world is None else world.change)
     told_as = {False: "Re-run, still NaN or inf", True: "Re-run, finite"}

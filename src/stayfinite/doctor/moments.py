@@ -63,6 +63,8 @@ class Backward:
     """Last batch by ``id`` of the loader's iterator."""
     batches: dict[int, Any] = field(default_factory=dict)
     """Last batch by ``id`` of the loader."""
+    scaler: tuple[Any, float] | None = None
+    """The GradScaler that last scaled a loss, and its scale then."""
     graph: Any = None
     """Root of the program's graph, until backward has freed it."""
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.diagnosis.diagnose import diagnose
-from stayfinite.doctor.judges.course import ends, stands_still
+from stayfinite.doctor.doubting import doubt
+from stayfinite.doctor.judges.course import ends
 from stayfinite.doctor.ranks import started, with_other_ranks
 from stayfinite.doctor.record import Program
 from stayfinite.doctor.session import Seen, plain
@@ -84,11 +85,10 @@ def outcome(seen: Seen, ended: Ended, script: Path | None, output: Path) -> dict
     if ended.code or not program.trains or program.steps < 2:
         said["findings"] += findings_in_texts(seen, script, output)
     sick = any(each["severity"] != "info" for each in said["findings"])
-    still = not sick and stands_still(program)
-    words = _in_words(program, ended) or ("the loss does not move, and no cause was found" if still else "")
-    if words:
+    doubtful = "" if sick else doubt(program)
+    if words := _in_words(program, ended) or doubtful:
         said["ended"] = words
-    healthy = program.steps >= 2 and ended.code == 0 and not still
+    healthy = program.steps >= 2 and ended.code == 0 and not doubtful
     said["verdict"] = "sick" if sick else "healthy" if healthy else "unknown"
     losses = program.main_loss()
     said["losses"] = list(ends(losses)) if len(losses.finite) else []

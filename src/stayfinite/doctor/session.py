@@ -136,6 +136,13 @@ def _explained(findings: list[Told]) -> list[Told]:
     return first + [each for each in findings[1:] if each.finding.cause not in beaten]
 
 
+def _skipped_by_scaler(program: Program) -> dict[str, Any] | None:
+    """Steps that a GradScaler skipped, of how many, and its last scale; None if it skipped none."""
+    if not program.skipped or not len(program.scales):
+        return None
+    return {"steps": program.skipped, "of": len(program.scales), "scale": program.scales.values[-1]}
+
+
 def plain(seen: Seen) -> dict[str, Any]:
     """As plain data."""
     program = seen.program
@@ -145,6 +152,7 @@ def plain(seen: Seen) -> dict[str, Any]:
         "models": [type(each.module).__name__ for each in program.models.values()],
         "bad_step": None if program.bad is None else program.bad.step,
         "refused": program.refused,
+        "skipped_by_scaler": _skipped_by_scaler(program),
         "findings": [each.to_json() for each in seen.findings],
         "replayed": seen.replayed,
         "why_not_replayed": seen.why_not,

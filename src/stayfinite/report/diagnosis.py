@@ -23,13 +23,19 @@ HARMLESS = "SF9"
 
 
 def show_diagnosis(
-    diagnosis: Mapping[str, Any], console: Console, *, everything: bool = False, notes: Sequence[str] = ()
+    diagnosis: Mapping[str, Any],
+    console: Console,
+    *,
+    everything: bool = False,
+    notes: Sequence[str] = (),
+    by_doctor: bool = False,
 ) -> None:
     """Print a diagnosis from its plain data.
 
     Arguments:
         everything: every finding in full, not only the likeliest.
         notes: what else is worth saying of the run, below the headline.
+        by_doctor: it comes from the doctor, which is then not advised.
     """
     diagnosis = printable_parts(diagnosis)
     verdict = diagnosis["verdict"]
@@ -56,7 +62,7 @@ def show_diagnosis(
     if brief:
         console.print(Text(f"\nless likely: {_names(brief)}", style="dim"))
     if diagnosis.get("differential"):
-        _show_differential(diagnosis, console)
+        _show_differential(diagnosis, console, advise_doctor=not by_doctor)
     for finding in quiet:
         console.print(Text.assemble("\n", (f"{finding['code']} {finding['cause']}", "cyan"), f"  {finding['title']}"))
         _show_lines(finding["evidence"], console)
@@ -73,7 +79,7 @@ def _names(findings: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{finding['code']} {finding['cause']} ({finding['confidence']:.0%})" for finding in findings)
 
 
-def _show_differential(diagnosis: Mapping[str, Any], console: Console) -> None:
+def _show_differential(diagnosis: Mapping[str, Any], console: Console, *, advise_doctor: bool) -> None:
     """Print the open question: what each cause predicts, and what to try first."""
     open_question = diagnosis["differential"]
     console.print(Text.assemble("\n", ("Not decided. ", "bold"), ("Try: ", "bold green"), open_question["try"]))
@@ -83,7 +89,9 @@ def _show_differential(diagnosis: Mapping[str, Any], console: Console) -> None:
     told = f"--tell {key}=fine ({outcomes['fine']}) or {key}=bad ({outcomes['bad']})"
     lines.append(f"Then diagnose again with {told}")
     script = next((each["path"] for each in diagnosis["sources"] if each["path"].endswith((".py", ".ipynb"))), None)
-    _show_lines(lines if script is None else [*lines, f"Or prove it: stayfinite doctor {script}"], console)
+    if script is not None and advise_doctor:
+        lines.append(f"Or prove it: stayfinite doctor {script}")
+    _show_lines(lines, console)
 
 
 def _headline(diagnosis: Mapping[str, Any]) -> str:
@@ -133,6 +141,9 @@ def headline(said: Mapping[str, Any]) -> str:
         parts.append(f"NaN or inf at step {said['bad_step']}")
     if said["refused"]:
         parts.append(f"{_steps(said['refused'])} refused")
+    if skipped := said["skipped_by_scaler"]:
+        count, scale = f"{skipped['steps']:,} of {_steps(skipped['of'])}", f"{skipped['scale']:,.10g}"
+        parts.append(f"{count} skipped by the loss scaler (scale now {scale})")
     if len(said.get("losses", [])) == 2 and said["bad_step"] not in (0, 1):
         parts.append(f"loss {said['losses'][0]:.4g} to {said['losses'][1]:.4g}")
     if said.get("ended"):

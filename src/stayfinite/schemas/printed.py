@@ -29,6 +29,16 @@ class ToldFinding(TypedDict):
     """File and line; empty and 0 if there is none."""
 
 
+class SkippedByScaler(TypedDict):
+    """Steps that a loss scaler skipped."""
+
+    steps: int
+    of: int
+    """All steps, skipped or taken."""
+    scale: float
+    """Last scale."""
+
+
 class DoctorRecord(TypedDict):
     """What was seen of a watched program."""
 
@@ -40,6 +50,7 @@ class DoctorRecord(TypedDict):
     models: list[str]
     bad_step: int | None
     refused: int
+    skipped_by_scaler: SkippedByScaler | None
     replayed: bool
     """Whether a step was run again."""
     why_not_replayed: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from statistics import fmean
 
 import torch
 
@@ -13,6 +14,11 @@ from stayfinite.doctor.told import Told, told
 FEWEST = 10
 LONG = 30
 RISEN = 4.0
+LONG_AT_CHANCE = 60
+NEAR_CHANCE = 0.1
+"""Share of the chance level that counts as near to it."""
+STILL_FALLING = 0.015
+"""Fall of the loss from the third to the last quarter of the steps."""
 
 
 def judge(program: Program) -> Iterator[Told]:
@@ -79,6 +85,29 @@ def at_chance(program: Program, course: Course) -> bool:
             if guess > 0.1 and 0.96 * guess <= end <= 1.1 * guess:
                 return True
     return False
+
+
+def classes_at_chance(program: Program) -> int:
+    """Number of classes whose chance level, ln(classes), a cross entropy with one optimizer never leaves; else 0.
+
+    A loss that still falls in the second half of the run has begun to learn, however near to chance it is.
+    """
+    course = program.main_loss()
+    values = course.finite
+    stepping = [each for each in program.optimizers.values() if each.steps]
+    if len(stepping) != 1 or len(values) < LONG_AT_CHANCE or program.bad is not None:
+        return 0
+    for seen in program.loss_calls.values():
+        if not seen.learns or not seen.labels or seen.classes < 2 or seen.calls < 0.5 * len(course):
+            continue
+        chance = math.log(seen.classes)
+        quarter = len(values) // 4
+        quarters = [fmean(values[at * quarter : (at + 1) * quarter]) for at in range(4)]
+        near = min(NEAR_CHANCE * chance, 0.1)
+        stays = all(-near <= each - chance <= 1.2 * near for each in quarters)
+        if stays and quarters[2] - quarters[3] < STILL_FALLING:
+            return seen.classes
+    return 0
 
 
 def stands_still(program: Program) -> bool:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from stayfinite.doctor.patching.bounding import SIMPLE, with_added, with_method
 from stayfinite.doctor.patching.case import Case, Remedy
 from stayfinite.doctor.patching.text import Text, called, owner_of
 
 FUNCTIONAL = ("F", "torch", "nn.functional", "torch.nn.functional")
 """Modules of functions: `F.softmax(x)` is no method of F."""
-SIMPLE = ast.Name | ast.Attribute | ast.Call | ast.Subscript
-"""Expressions that need no parentheses before a dot."""
-SMALL = "1e-8"
+SMALL = "1e-6"
+"""Bound of an input, as in the advice."""
+TINY = "1e-8"
+"""Added to a norm, as in the advice."""
 ROOTS = (0.5, 0.25, -0.5, -1, -2)
 """Exponents with a singularity at 0."""
 
@@ -132,10 +134,11 @@ def _formula(case: Case) -> Iterator[str]:
             yield from _guarded_call(text, node)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             right = text.source(node.right)
-            for new in (f"({right}).clamp_min({SMALL})", f"({right} + {SMALL})", f"max({right}, 1)"):
-                yield text.with_node(node.right, new)
+            yield with_method(text, node.right, f"clamp_min({SMALL})")
+            yield with_added(text, node.right, SMALL)
+            yield text.with_node(node.right, f"max({right}, 1)")
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and getattr(node.right, "value", 1) in ROOTS:
-            yield text.with_node(node.left, f"({text.source(node.left)} + {SMALL})")
+            yield with_added(text, node.left, SMALL)
 
 
 def _guarded_call(text: Text, node: ast.Call) -> Iterator[str]:
@@ -146,15 +149,15 @@ def _guarded_call(text: Text, node: ast.Call) -> Iterator[str]:
         return
     inner = text.source(subject)
     if name in ("sqrt", "rsqrt", "log", "log2", "log10", "reciprocal", "pow"):
-        yield text.with_node(subject, f"({inner}).clamp_min({SMALL})")
-        yield text.with_node(subject, f"({inner} + {SMALL})")
+        yield with_method(text, subject, f"clamp_min({SMALL})")
+        yield with_added(text, subject, SMALL)
     elif name in ("exp", "expm1", "sinh", "cosh"):
-        yield text.with_node(subject, f"({inner}).clamp(max=20.0)")
+        yield with_method(text, subject, "clamp(max=20.0)")
         yield text.with_node(subject, f"({inner} - ({inner}).detach().amax(-1, keepdim=True))")
     elif name in ("acos", "asin", "atanh"):
-        yield text.with_node(subject, f"({inner}).clamp(-1 + 1e-6, 1 - 1e-6)")
+        yield with_method(text, subject, f"clamp(-1 + {SMALL}, 1 - {SMALL})")
     elif name in ("norm", "std", "dist", "cdist"):
-        yield text.with_node(node, f"({text.source(node)} + {SMALL})")
+        yield with_added(text, node, TINY)
         if name == "norm":
             rest = ", ".join(f"{k.arg}={text.source(k.value)}" for k in node.keywords)
             yield text.with_node(node, f"(({inner}).pow(2).sum({rest}) + 1e-12).sqrt()")
@@ -165,7 +168,7 @@ def _guarded_call(text: Text, node: ast.Call) -> Iterator[str]:
             for call in ast.walk(branch):
                 if isinstance(call, ast.Call) and called(call) in ("log", "sqrt", "exp") and call.args:
                     argument = call.args[0]
-                    yield text.with_node(argument, f"({text.source(argument)}).clamp_min({SMALL})")
+                    yield with_method(text, argument, f"clamp_min({SMALL})")
 
 
 def _mask(case: Case) -> Iterator[str]:

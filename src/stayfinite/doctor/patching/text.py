@@ -23,6 +23,14 @@ class Text:
     def source(self, node: ast.AST) -> str:
         return ast.get_source_segment(self.text, node) or ""
 
+    def before(self, node: Any) -> str:
+        """The text before an expression, without trailing blanks."""
+        return self.text.encode()[: self._at(node.lineno, node.col_offset)].decode().rstrip()
+
+    def after(self, node: Any) -> str:
+        """The text after an expression, without leading blanks."""
+        return self.text.encode()[self._at(node.end_lineno, node.end_col_offset) :].decode().lstrip()
+
     def with_node(self, node: Any, new: str) -> str:
         """The text with an expression replaced."""
         begin, end = self._at(node.lineno, node.col_offset), self._at(node.end_lineno, node.end_col_offset)

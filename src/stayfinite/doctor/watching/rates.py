@@ -68,6 +68,7 @@ class RateWatcher(Watching):
     def _note_scaled(self, loss: Any, scaler: Any, *_: Any) -> None:
         if scaler.is_enabled() and isinstance(loss, Tensor):
             self._steps.scaled = id(loss), float(scaler.get_scale()) or 1.0
+            self._steps.scaler = scaler
             self.program.scaled += 1
 
     @safely

@@ -46,6 +46,8 @@ class StepWatcher(Watching):
         """Weights of an earlier step, by ``id`` of the parameter."""
         self.scaled: tuple[int, float] = (0, 1.0)
         """``id`` of the last loss scaled by a GradScaler, and the scale."""
+        self.scaler: Any = None
+        """That GradScaler."""
         self.time_is_up = False
         self._on_bad, self._guard, self._strict = on_bad, guard, strict
         self._in_backward = 0
@@ -87,7 +89,10 @@ class StepWatcher(Watching):
         value = loss.detach()
         batches = {key: each.last for key, each in self.program.loaders.items() if each.last is not None}
         began, came, drawn = self.notes.began, self.notes.came, dict(self.notes.drawn)
-        self.backward_now = Backward(moment(frames), value, began, came, drawn, batches, loss.grad_fn)
+        self.backward_now = Backward(moment(frames), value, began, came, drawn, batches)
+        self.backward_now.graph = loss.grad_fn
+        if self.scaler is not None:
+            self.backward_now.scaler = self.scaler, self.scaled[1]
         place = (frames[0].f_code.co_filename, frames[0].f_lineno) if frames else ("", 0)
         self.program.backwards += 1
         if self.notes.reading is not None:
