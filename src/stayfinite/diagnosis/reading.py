@@ -21,6 +21,7 @@ from stayfinite.diagnosis.retold import retold_lines
 from stayfinite.errors import StayfiniteError, UsageError
 from stayfinite.readers.configs import looks_like_config, read_config
 from stayfinite.readers.logs import LogReader, read_log
+from stayfinite.readers.logs.notebook_outputs import read_outputs
 from stayfinite.readers.runs.directory import EVENTS, RUN, STEPS
 
 Progress = Callable[[str, int, int], None]
@@ -81,6 +82,7 @@ def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Readi
         for file in files:
             _take(file, reading, progress, events=file in events)
     _look_beside(reading)
+    _listen_to_notebooks(reading)
     if not any(source.read_as for source in reading.sources):
         raise UsageError(
             "nothing could be read: " + "; ".join(f"{source.path}: {source.said}" for source in reading.sources),
@@ -193,6 +195,21 @@ def _look_beside(reading: Reading) -> None:
             reading.refusals[str(steps)] = refused
             reading.known += proved_causes(steps.parent)
             reading.sources.append(Source(path=str(steps), read_as="log", said="the refused steps of a guarded run"))
+
+
+def _listen_to_notebooks(reading: Reading) -> None:
+    """Where no log was given, what notebooks have printed is the log; else it may be another run's."""
+    if any(run.points_seen for run in reading.runs):
+        return
+    for place, source in enumerate(reading.sources):
+        if (
+            source.read_as == "config"
+            and source.path.lower().endswith(".ipynb")
+            and (runs := read_outputs(source.path))
+        ):
+            reading.runs += runs
+            said = f"{source.said}; {described(runs)}"
+            reading.sources[place] = Source(path=source.path, read_as="log", said=said)
 
 
 def _files(path: Path, sources: list[Source]) -> list[Path]:
