@@ -12,6 +12,7 @@ from stayfinite.core.finding import Finding
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import MOST_METRICS, RunSeries
 from stayfinite.core.settings import Settings
+from stayfinite.diagnosis.apart import separate_runs
 from stayfinite.diagnosis.autopsies import AUTOPSY, proved_causes
 from stayfinite.diagnosis.diagnosis import Source
 from stayfinite.diagnosis.gathering import gather, named_like_a_config, named_like_a_log
@@ -57,8 +58,30 @@ class Reading:
     """By log, what a guard has refused."""
 
 
-def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Reading:
+class SeveralRuns(UsageError):
+    """A directory holds the logs of several runs, which must not be judged as one."""
+
+    def __init__(self, directory: Path, runs: Sequence[Sequence[str]], reading: Reading) -> None:
+        self.directory = directory
+        self.reading = reading
+        """All of it together, which proves what needs no judging."""
+        self.runs = [[Path(log) for log in logs] for logs in runs]
+        """The logs of each."""
+        names = [" and ".join(path.name for path in logs) for logs in self.runs]
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        super().__init__(
+            f"{directory} holds {len(names)} runs: {', '.join(names[:MOST_NAMED])}{more}",
+            fix=f"diagnose one by its path: {self.runs[0][0]}",
+        )
+
+
+def read_paths(paths: Sequence[Path], progress: Progress | None = None, *, of_one_run: bool = False) -> Reading:
     """Read files and directories of one run, and a log from standard input where a path is `-`.
+
+    Arguments:
+        paths: files and directories.
+        progress: told how far reading has come.
+        of_one_run: refuse a directory with the logs of several.
 
     Raises:
         UsageError: when nothing of it could be read.
@@ -81,6 +104,10 @@ def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Readi
         events = own_events(files) if path.is_dir() else []
         for file in files:
             _take(file, reading, progress, events=file in events)
+        if of_one_run and path.is_dir() and not any(file.name in (STEPS, EVENTS) for file in files):
+            names = {str(file) for file in files}
+            if several := separate_runs([run for run in reading.runs if run.source in names]):
+                raise SeveralRuns(path, several, reading)
     _look_beside(reading)
     _listen_to_notebooks(reading)
     if not any(source.read_as for source in reading.sources):
