@@ -12,6 +12,7 @@ import pytest
 
 from command_cost import command_cost
 from stayfinite.cli import main
+from stayfinite.diagnosis.telling import understand_told
 
 HEALTHY = "".join(f"{{'loss': {3 - i / 20:.3f}, 'grad_norm': 1.2, 'learning_rate': 1e-4}}\n" for i in range(20))
 SICK = "ValueError: Attempting to unscale FP16 gradients.\n"
@@ -248,3 +249,32 @@ def test_a_slip_in_what_is_told_is_refused(tmp_path, capsys, told, said):
     log.write_text("step 1 loss 2.0\nstep 2 loss 1.9\n")
     assert main(["diagnose", str(log), "--tell", told]) == (2 if said else 0)
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("told", "known"),
+    [
+        ("precision=fp17", "fp16, bf16 or fp32"),
+        ("attn_implementation=egar", "eager, sdpa or flash_attention_2"),
+        ("learning_rate=high", "a number"),
+        ("max_grad_norm=one", "a number"),
+        ("bf16=ture", "true or false (of an experiment: fine or bad)"),
+        ("fp16=perhaps", "true or false"),
+        ("labels=maybe", "fine or bad"),
+        ("symptom=blue", "nan, still"),
+    ],
+)
+def test_a_value_that_nobody_knows_is_refused_with_those_that_are_known(tmp_path, capsys, told, known):
+    log = tmp_path / "train.log"
+    log.write_text("step 1 loss 2.0\nstep 2 loss 1.9\n")
+    assert main(["diagnose", str(log), "--tell", told]) == 2
+    assert known in capsys.readouterr().err
+
+
+def test_every_usual_spelling_of_a_known_value_is_taken():
+    spellings = ["fp16", "bf16", "fp32", "16", "32", "16-mixed", "bf16-true", "torch.float16", "bfloat16", "no", "tf32"]
+    told = [f"precision={each}" for each in spellings]
+    told += [f"attn_implementation={each}" for each in ("eager", "sdpa", "flash_attention_3", "kernels-community/fa")]
+    told += ["learning_rate=2e-5", "max_grad_norm=0", "max_grad_norm=none", "fp16=yes", "bf16=1", "fp16=auto", "seed=7"]
+    told += ["optimizer=adamw_torch", "gpu=RTX PRO 6000", "model=mine", "padding=left"]
+    assert len(understand_told(told).settings) == len(told)
