@@ -1,6 +1,7 @@
 """Other people's logs while they are written."""
 
 import json
+import math
 import os
 import time
 
@@ -8,6 +9,8 @@ import pytest
 
 from live_runs import WrittenRun
 from planted_runs import plant_run
+from stayfinite.core.series import Point
+from stayfinite.diagnosis.judging import Turn
 from stayfinite.diagnosis.live_log import LiveLog
 from stayfinite.diagnosis.live_run import LiveRun
 from stayfinite.diagnosis.watching import WatchedRuns, follow, runs_under, short_names
@@ -36,6 +39,57 @@ def test_a_log_that_turns_is_told_once_with_its_cause(tmp_path):
         more.write(BAD)
     live.look(at_once=True)
     assert [happening.text for happening in live.status().happenings] == told
+
+
+def numbered(losses, every=50):
+    return "".join(f"step {at * every} | loss {loss:.4f} | grad_norm 1.1\n" for at, loss in enumerate(losses))
+
+
+FALLING = [2.5 - at / 40 for at in range(40)]
+LEAVES = [*FALLING, *(1.6 * 1.5**at for at in range(20))]
+FLAT_NAN = [*FALLING, *[math.nan] * 20]
+
+
+@pytest.mark.parametrize(("losses", "began"), [(LEAVES, 2000 + 50), (FLAT_NAN, 2000), ([*FALLING, *[0.0] * 9], 2000)])
+def test_trouble_is_stamped_with_the_step_at_which_it_began(tmp_path, losses, began):
+    log = tmp_path / "train.log"
+    log.write_text(numbered(losses))
+    live = LiveLog(log, "train.log")
+    live.look(at_once=True)
+    assert {each.step for each in live.status().happenings} == {began}
+
+
+def test_a_lost_evaluation_is_stamped_with_its_own_step(tmp_path):
+    rows = [{"loss": 2.0 - step / 100, "step": step} for step in range(1, 40)]
+    rows[20:] = [each for row in rows[20:] for each in (row, {"eval_loss": math.nan, "step": row["step"]})]
+    log = tmp_path / "train.jsonl"
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    live = LiveLog(log, "train.jsonl")
+    live.look(at_once=True)
+    assert [(each.step, each.text[:19]) for each in live.status().happenings] == [(21, "the evaluation loss")]
+
+
+def test_a_loss_that_leaves_its_course_is_judged_at_the_next_look(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("stayfinite.diagnosis.judging.time.monotonic", lambda: now[0])
+    log = tmp_path / "train.log"
+    live = LiveLog(log, "train.log")
+    log.write_text(numbered(FALLING))
+    live.look()
+    with log.open("a") as more:
+        more.write(numbered(LEAVES).removeprefix(numbered(FALLING)))
+    now[0] += 0.1
+    live.look()
+    assert live.status().health.word == "sick"
+
+
+def test_a_noisy_run_is_soon_judged_no_more_often_than_a_calm_one():
+    turn, urgent = Turn(), 0
+    for at in range(200):
+        turn.see(Point(at, at, 1.0 + at % 3))
+        urgent += turn.now
+        turn.judged(new=False)
+    assert urgent < 40
 
 
 def test_a_finished_log_is_silent_and_healthy(tmp_path):
