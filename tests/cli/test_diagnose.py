@@ -278,3 +278,19 @@ def test_every_usual_spelling_of_a_known_value_is_taken():
     told += ["learning_rate=2e-5", "max_grad_norm=0", "max_grad_norm=none", "fp16=yes", "bf16=1", "fp16=auto", "seed=7"]
     told += ["optimizer=adamw_torch", "gpu=RTX PRO 6000", "model=mine", "padding=left"]
     assert len(understand_told(told).settings) == len(told)
+
+
+@pytest.mark.parametrize("text", ["", " \n\n"])
+def test_an_empty_log_is_no_log_and_is_said_to_be_empty(tmp_path, monkeypatch, capsys, text):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.log").write_text(text)
+    assert main(["diagnose", "empty.log"]) == 2
+    assert "stayfinite diagnose: empty.log is empty" in capsys.readouterr().err
+
+
+def test_an_empty_file_beside_a_log_does_not_count(tmp_path, capsys):
+    log, empty = tmp_path / "train.log", tmp_path / "other.log"
+    log.write_text(HEALTHY)
+    empty.write_text("")
+    code, found = answer(capsys, log, empty)
+    assert (code, found["sources"][1]["read_as"], found["sources"][1]["said"]) == (0, "", "empty")

@@ -10,10 +10,13 @@ import pytest
 from live_runs import WrittenRun
 from planted_runs import plant_run
 from stayfinite.core.series import Point
+from stayfinite.diagnosis.course import Course
+from stayfinite.diagnosis.health import health_of
 from stayfinite.diagnosis.judging import Turn
 from stayfinite.diagnosis.live_log import LiveLog
 from stayfinite.diagnosis.live_run import LiveRun
 from stayfinite.diagnosis.watching import WatchedRuns, follow, runs_under, short_names
+from stayfinite.report.live.words import progress
 
 GOOD = "".join(
     f"{{'loss': {3 - i / 20:.3f}, 'grad_norm': 1.2, 'learning_rate': 1e-4, 'epoch': {i / 100}}}\n" for i in range(20)
@@ -90,6 +93,19 @@ def test_a_noisy_run_is_soon_judged_no_more_often_than_a_calm_one():
         urgent += turn.now
         turn.judged(new=False)
     assert urgent < 40
+
+
+def test_one_measurement_is_not_several(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text("loss: 2.25\n")
+    live = LiveLog(log, "train.log")
+    live.look(at_once=True)
+    assert progress(live.status()) == "1 measurement"
+
+
+def test_a_newest_step_that_is_not_finite_is_said_to_be_in_the_weights():
+    health = health_of(None, Course(seen=1, bad_now=True))
+    assert health.reason == "the newest step is NaN or inf, and was applied to the weights"
 
 
 def test_a_finished_log_is_silent_and_healthy(tmp_path):

@@ -43,7 +43,7 @@ def health_of(found: Diagnosis | None, course: Course) -> Health:
     if course.ended in ("stopped", "failed") and not course.by_hand:
         return _say(HealthWord.CRITICAL, (course.ended_because or f"the run {course.ended}") + because, fix)
     if course.bad_now:
-        what = trouble or "the newest step is NaN or inf, and was taken"
+        what = trouble or "the newest step is NaN or inf, and was applied to the weights"
         return _say(HealthWord.CRITICAL, f"{what}{because}", fix)
     if found is not None and CRASHED in found.trouble:
         return _say(HealthWord.CRITICAL, f"{', '.join(found.trouble)}{because}", fix)

@@ -41,6 +41,9 @@ UNSURE = 0.5
 MOST_NAMED = 8
 """Other runs in a directory that are named."""
 
+EMPTY = "empty"
+"""Said of a file without a word in it."""
+
 HEAD = 64 * 1024
 """Bytes from which the kind of a file is guessed."""
 
@@ -89,7 +92,7 @@ def read_paths(paths: Sequence[Path], progress: Progress | None = None, *, of_on
     reading = Reading()
     for path in paths:
         if path == STANDARD_INPUT:
-            _read_text(sys.stdin.buffer.read().decode("utf-8", "replace"), "stdin", reading)
+            _read_standard_input(reading)
             continue
         if (path / AUTOPSY).is_file():
             _look_at_incident(path, reading)
@@ -111,6 +114,9 @@ def read_paths(paths: Sequence[Path], progress: Progress | None = None, *, of_on
     _look_beside(reading)
     _listen_to_notebooks(reading)
     if not any(source.read_as for source in reading.sources):
+        only = reading.sources[0] if len(reading.sources) == 1 else None
+        if only is not None and only.said == EMPTY:
+            raise UsageError(f"{only.path} is {EMPTY}", fix="name a log, a config or a script of the run")
         raise UsageError(
             "nothing could be read: " + "; ".join(f"{source.path}: {source.said}" for source in reading.sources),
             fix="give a log, a config, a script, trainer_state.json, a TensorBoard file, or a directory with them",
@@ -172,6 +178,14 @@ def described(runs: Sequence[RunSeries]) -> str:
         measured += f", only the first {MOST_METRICS:,} metric names"
     measured = f"{others:,} value{'' if others == 1 else 's'}, no loss" if others else measured
     return f"{kind or 'unknown'} log, {counted}{measured}{ranks}"
+
+
+def _read_standard_input(reading: Reading) -> None:
+    text = sys.stdin.buffer.read().decode("utf-8", "replace")
+    if text.strip():
+        _read_text(text, "stdin", reading)
+    else:
+        reading.sources.append(Source(path="stdin", read_as="", said=EMPTY))
 
 
 def _read_text(text: str, name: str, reading: Reading) -> None:
@@ -280,6 +294,8 @@ def _read(path: Path, reading: Reading, progress: Progress | None) -> None:
     if not path.is_file():
         raise UsageError("a pipe or a device, not a file", fix="pipe it to standard input: ... | stayfinite diagnose -")
     head = head_of(path)
+    if len(head) < HEAD and not head.strip():
+        raise UsageError(EMPTY)
     if not named_like_a_log(path) and (named_like_a_config(path) or looks_like_config(path, head)):
         settings = read_config(path)
         reading.settings += settings
@@ -311,4 +327,4 @@ def _why(error: Exception) -> str:
         return "permission denied"
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
-    return getattr(error, "message", str(error))
+    return str(getattr(error, "message", error))
