@@ -294,3 +294,46 @@ def test_an_empty_file_beside_a_log_does_not_count(tmp_path, capsys):
     empty.write_text("")
     code, found = answer(capsys, log, empty)
     assert (code, found["sources"][1]["read_as"], found["sources"][1]["said"]) == (0, "", "empty")
+
+
+BY_HAND = 'Traceback (most recent call last):\n  File "t.py", line 3, in <module>\nKeyboardInterrupt\n'
+
+
+@pytest.mark.parametrize("losses", [2, 30])
+def test_a_training_that_somebody_stopped_did_not_crash(tmp_path, capsys, losses):
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"step {at} loss {3 - at / 50:.3f}\n" for at in range(losses)) + BY_HAND)
+    assert main(["diagnose", str(log)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("healthy")
+    assert "Stopped by hand (Ctrl+C)." in said
+
+
+def test_an_error_in_the_same_place_is_a_crash(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    log.write_text("step 1 loss 2.3\nstep 2 loss 2.2\n" + BY_HAND.replace("KeyboardInterrupt", "ValueError: bad"))
+    assert main(["diagnose", str(log)]) == 1
+    said = capsys.readouterr().out
+    assert "the run crashed" in said
+    assert "Stopped by hand" not in said
+
+
+def test_a_stop_by_hand_does_not_hide_a_loss_that_is_not_finite(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    log.write_text("step 1 loss 2.3\nstep 2 loss nan\nstep 3 loss nan\n" + BY_HAND)
+    assert main(["diagnose", str(log)]) == 1
+    assert "the loss is NaN or inf from step 2" in capsys.readouterr().out
+
+
+def test_ranks_that_wait_for_each_other_to_the_end_are_a_run_that_hung(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    timeout = "[rank3]:[E ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL\n"
+    log.write_text(f"step 1 loss 2.3\nstep 2 loss 2.2\n{timeout}")
+    code, found = answer(capsys, log)
+    assert (code, found["trouble"], found["findings"][0]["cause"]) == (1, ["the run hung"], "rank-desync")
+
+
+def test_a_timeout_that_a_run_outlived_is_no_end(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    log.write_text("step 1 loss 2.3\nWatchdog caught collective operation timeout\n" + HEALTHY)
+    assert "the run hung" not in answer(capsys, log)[1]["trouble"]

@@ -85,8 +85,10 @@ def _tell_apart(several: "SeveralRuns", settings: Diagnose, told: "Told") -> int
 
 
 def _notes(found: "Diagnosis") -> list[str]:
-    """That a healthy run overfits."""
+    """That a run was stopped by hand, and that a healthy one overfits."""
     from stayfinite.report.page.data import overfits_in_words
+    from stayfinite.rules.crashes import stopped_by_hand
 
+    stopped = ["Stopped by hand (Ctrl+C)."] if any(map(stopped_by_hand, found.runs)) else []
     runs = found.runs if found.verdict == "healthy" else ()
-    return [note for run in runs if run.points_seen and (note := overfits_in_words(run))]
+    return stopped + [note for run in runs if run.points_seen and (note := overfits_in_words(run))]
