@@ -337,3 +337,38 @@ def test_a_timeout_that_a_run_outlived_is_no_end(tmp_path, capsys):
     log = tmp_path / "train.log"
     log.write_text("step 1 loss 2.3\nWatchdog caught collective operation timeout\n" + HEALTHY)
     assert "the run hung" not in answer(capsys, log)[1]["trouble"]
+
+
+def test_a_fault_without_a_bad_number_is_told_with_its_place_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.log").write_text(HEALTHY)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    (tmp_path / "train.yaml").write_text("model_name_or_path: google/mt5-base\nfp16: true\n")
+    main(["diagnose", "train.yaml"])
+    assert capsys.readouterr().out.startswith("sick  a known fault: train.yaml:1\n")
+    main(["diagnose", "train.log", "model.safetensors"])
+    assert capsys.readouterr().out.startswith("sick  no bad number, but a known fault: model.safetensors\n")
+
+
+def test_symptoms_are_joined_as_the_sentences_they_are(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    log.write_text(HEALTHY + "{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 1e-4}\n" * 3)
+    main(["diagnose", str(log)])
+    assert capsys.readouterr().out.startswith("sick  the gradient norm is NaN or inf; the loss is 0.\n")
+
+
+def test_the_rest_of_a_wrapped_line_is_indented_by_two_more(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "60")
+    (tmp_path / "train.log").write_text(HEALTHY + "{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 1e-4}\n" * 3)
+    (tmp_path / "train.yaml").write_text("model_name_or_path: google/mt5-base\nfp16: true\n")
+    main(["diagnose", "train.log", "train.yaml"])
+    lines = capsys.readouterr().out.splitlines()
+    at = next(place for place, line in enumerate(lines) if line.startswith("  train.yaml:1: T5 models overflow"))
+    assert lines[at + 1 : at + 3] == [
+        "    (model_name_or_path: google/mt5-base)",
+        "  train.yaml:2: fp16 is on (fp16: True)",
+    ]
+    fix = next(place for place, line in enumerate(lines) if line.startswith("  fix  "))
+    assert lines[fix + 1].startswith("    ")
+    assert max(map(len, lines)) <= 60
