@@ -86,6 +86,22 @@ def test_a_loss_that_leaves_its_course_is_judged_at_the_next_look(tmp_path, monk
     assert live.status().health.word == "sick"
 
 
+def test_a_watcher_looks_again_soon_while_a_log_turns_and_takes_its_time_otherwise(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text(numbered(FALLING))
+    watched = WatchedRuns([log])
+    watched.look(at_once=True)
+    assert not watched.turning
+    log.write_text(numbered(LEAVES))
+    watched.look(at_once=True)
+    assert watched.turning
+    for _ in range(20):
+        with log.open("a") as more:
+            more.write(numbered(LEAVES[-1:]))
+        watched.look(at_once=True)
+    assert not watched.turning
+
+
 def test_a_noisy_run_is_soon_judged_no_more_often_than_a_calm_one():
     turn, urgent = Turn(), 0
     for at in range(200):

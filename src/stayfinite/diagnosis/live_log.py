@@ -89,6 +89,11 @@ class LiveLog:
         return self._more
 
     @property
+    def turning(self) -> bool:
+        """Whether its newest numbers may be turning bad."""
+        return self._turn.now
+
+    @property
     def void(self) -> bool:
         """Whether nothing was read yet."""
         return not self._pieces
