@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import io
+import re
 import shutil
 import sys
 import textwrap
@@ -20,6 +21,8 @@ import tyro
 
 Kind = TypeVar("Kind")
 WORDS: dict[Any, str] = {int: "INT", float: "FLOAT", str: "STR", Path: "PATH", bool: "{True,False}"}
+USAGE = "usage: "
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _READY: set[tuple[type, bool]] = set()
 
 
@@ -52,8 +55,11 @@ def _wrapped() -> Iterator[None]:
             yield
     finally:
         for line in kept.getvalue().decode(held.encoding).splitlines():
-            fits = len(line) <= width or not line[:1].isalpha()  # neither a colored line nor one of a box
-            terminal.write(line if fits else textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False))
+            usage = _COLOURS.sub("", line).startswith(USAGE)
+            fits = len(line) <= width or not (usage or line[:1].isalpha())  # neither a colored line nor one of a box
+            more = " " * len(USAGE) if usage else ""
+            wrapped = textwrap.fill(line, width, subsequent_indent=more, break_long_words=False, break_on_hyphens=False)
+            terminal.write(line if fits else wrapped)
             terminal.write("\n")
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from command_cost import command_cost
 from stayfinite.cli import main
+from stayfinite.diagnosis.telling import understand_told
 
 HEALTHY = "".join(f"{{'loss': {3 - i / 20:.3f}, 'grad_norm': 1.2, 'learning_rate': 1e-4}}\n" for i in range(20))
 SICK = "ValueError: Attempting to unscale FP16 gradients.\n"
@@ -248,3 +249,126 @@ def test_a_slip_in_what_is_told_is_refused(tmp_path, capsys, told, said):
     log.write_text("step 1 loss 2.0\nstep 2 loss 1.9\n")
     assert main(["diagnose", str(log), "--tell", told]) == (2 if said else 0)
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("told", "known"),
+    [
+        ("precision=fp17", "fp16, bf16 or fp32"),
+        ("attn_implementation=egar", "eager, sdpa or flash_attention_2"),
+        ("learning_rate=high", "a number"),
+        ("max_grad_norm=one", "a number"),
+        ("bf16=ture", "true or false (of an experiment: fine or bad)"),
+        ("fp16=perhaps", "true or false"),
+        ("labels=maybe", "fine or bad"),
+        ("symptom=blue", "nan, still"),
+    ],
+)
+def test_a_value_that_nobody_knows_is_refused_with_those_that_are_known(tmp_path, capsys, told, known):
+    log = tmp_path / "train.log"
+    log.write_text("step 1 loss 2.0\nstep 2 loss 1.9\n")
+    assert main(["diagnose", str(log), "--tell", told]) == 2
+    assert known in capsys.readouterr().err
+
+
+def test_every_usual_spelling_of_a_known_value_is_taken():
+    spellings = ["fp16", "bf16", "fp32", "16", "32", "16-mixed", "bf16-true", "torch.float16", "bfloat16", "no", "tf32"]
+    told = [f"precision={each}" for each in spellings]
+    told += [f"attn_implementation={each}" for each in ("eager", "sdpa", "flash_attention_3", "kernels-community/fa")]
+    told += ["learning_rate=2e-5", "max_grad_norm=0", "max_grad_norm=none", "fp16=yes", "bf16=1", "fp16=auto", "seed=7"]
+    told += ["optimizer=adamw_torch", "gpu=RTX PRO 6000", "model=mine", "padding=left"]
+    assert len(understand_told(told).settings) == len(told)
+
+
+@pytest.mark.parametrize("text", ["", " \n\n"])
+def test_an_empty_log_is_no_log_and_is_said_to_be_empty(tmp_path, monkeypatch, capsys, text):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.log").write_text(text)
+    assert main(["diagnose", "empty.log"]) == 2
+    assert "stayfinite diagnose: empty.log is empty" in capsys.readouterr().err
+
+
+def test_an_empty_file_beside_a_log_does_not_count(tmp_path, capsys):
+    log, empty = tmp_path / "train.log", tmp_path / "other.log"
+    log.write_text(HEALTHY)
+    empty.write_text("")
+    code, found = answer(capsys, log, empty)
+    assert (code, found["sources"][1]["read_as"], found["sources"][1]["said"]) == (0, "", "empty")
+
+
+BY_HAND = 'Traceback (most recent call last):\n  File "t.py", line 3, in <module>\nKeyboardInterrupt\n'
+
+
+@pytest.mark.parametrize("losses", [2, 30])
+def test_a_training_that_somebody_stopped_did_not_crash(tmp_path, capsys, losses):
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"step {at} loss {3 - at / 50:.3f}\n" for at in range(losses)) + BY_HAND)
+    assert main(["diagnose", str(log)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("healthy")
+    assert "Stopped by hand (Ctrl+C)." in said
+
+
+def test_an_error_in_the_same_place_is_a_crash(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    log.write_text("step 1 loss 2.3\nstep 2 loss 2.2\n" + BY_HAND.replace("KeyboardInterrupt", "ValueError: bad"))
+    assert main(["diagnose", str(log)]) == 1
+    said = capsys.readouterr().out
+    assert "the run crashed" in said
+    assert "Stopped by hand" not in said
+
+
+def test_a_stop_by_hand_does_not_hide_a_loss_that_is_not_finite(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    log.write_text("step 1 loss 2.3\nstep 2 loss nan\nstep 3 loss nan\n" + BY_HAND)
+    assert main(["diagnose", str(log)]) == 1
+    assert "the loss is NaN or inf from step 2" in capsys.readouterr().out
+
+
+def test_ranks_that_wait_for_each_other_to_the_end_are_a_run_that_hung(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    timeout = "[rank3]:[E ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL\n"
+    log.write_text(f"step 1 loss 2.3\nstep 2 loss 2.2\n{timeout}")
+    code, found = answer(capsys, log)
+    assert (code, found["trouble"], found["findings"][0]["cause"]) == (1, ["the run hung"], "rank-desync")
+
+
+def test_a_timeout_that_a_run_outlived_is_no_end(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    log.write_text("step 1 loss 2.3\nWatchdog caught collective operation timeout\n" + HEALTHY)
+    assert "the run hung" not in answer(capsys, log)[1]["trouble"]
+
+
+def test_a_fault_without_a_bad_number_is_told_with_its_place_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.log").write_text(HEALTHY)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    (tmp_path / "train.yaml").write_text("model_name_or_path: google/mt5-base\nfp16: true\n")
+    main(["diagnose", "train.yaml"])
+    assert capsys.readouterr().out.startswith("sick  a known fault: train.yaml:1\n")
+    main(["diagnose", "train.log", "model.safetensors"])
+    assert capsys.readouterr().out.startswith("sick  no bad number, but a known fault: model.safetensors\n")
+
+
+def test_symptoms_are_joined_as_the_sentences_they_are(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    log.write_text(HEALTHY + "{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 1e-4}\n" * 3)
+    main(["diagnose", str(log)])
+    assert capsys.readouterr().out.startswith("sick  the gradient norm is NaN or inf; the loss is 0.\n")
+
+
+def test_the_rest_of_a_wrapped_line_is_indented_by_two_more(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "60")
+    (tmp_path / "train.log").write_text(HEALTHY + "{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 1e-4}\n" * 3)
+    (tmp_path / "train.yaml").write_text("model_name_or_path: google/mt5-base\nfp16: true\n")
+    main(["diagnose", "train.log", "train.yaml"])
+    lines = capsys.readouterr().out.splitlines()
+    at = next(place for place, line in enumerate(lines) if line.startswith("  train.yaml:1: T5 models overflow"))
+    assert lines[at + 1 : at + 3] == [
+        "    (model_name_or_path: google/mt5-base)",
+        "  train.yaml:2: fp16 is on (fp16: True)",
+    ]
+    fix = next(place for place, line in enumerate(lines) if line.startswith("  fix  "))
+    assert lines[fix + 1].startswith("    ")
+    assert max(map(len, lines)) <= 60

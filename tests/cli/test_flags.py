@@ -69,3 +69,13 @@ def test_help_works_where_the_package_has_no_source(monkeypatch):
     with pytest.raises(SystemExit) as ended:
         parsed(make_dataclass("Settings", [("rate", float, 0.1)]), ["--help"], "program")
     assert ended.value.code == 0
+
+
+def test_a_usage_of_several_lines_is_indented_below_its_first(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    with pytest.raises(SystemExit):
+        raise SystemExit(main(["diagnose", "--help"]))
+    first, *rest = capsys.readouterr().out.partition("\n\n")[0].splitlines()
+    assert first.startswith("usage: stayfinite diagnose [-h]")
+    assert rest
+    assert all(line.startswith(" " * 7) for line in rest)

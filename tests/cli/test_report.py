@@ -96,5 +96,5 @@ def test_a_log_on_standard_input_is_drawn_with_the_config_beside_it(tmp_path, ca
 def test_standard_input_without_a_measurement_is_wrong_use(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
     assert run(["-", "-o", str(tmp_path / "report.html")]) == 2
-    assert "no measurement" in capsys.readouterr().err
+    assert "stdin is empty" in capsys.readouterr().err
     assert not (tmp_path / "report.html").exists()

@@ -1,6 +1,7 @@
 """Other people's logs while they are written."""
 
 import json
+import math
 import os
 import time
 
@@ -8,9 +9,14 @@ import pytest
 
 from live_runs import WrittenRun
 from planted_runs import plant_run
+from stayfinite.core.series import Point
+from stayfinite.diagnosis.course import Course
+from stayfinite.diagnosis.health import health_of
+from stayfinite.diagnosis.judging import Turn
 from stayfinite.diagnosis.live_log import LiveLog
 from stayfinite.diagnosis.live_run import LiveRun
 from stayfinite.diagnosis.watching import WatchedRuns, follow, runs_under, short_names
+from stayfinite.report.live.words import progress
 
 GOOD = "".join(
     f"{{'loss': {3 - i / 20:.3f}, 'grad_norm': 1.2, 'learning_rate': 1e-4, 'epoch': {i / 100}}}\n" for i in range(20)
@@ -36,6 +42,86 @@ def test_a_log_that_turns_is_told_once_with_its_cause(tmp_path):
         more.write(BAD)
     live.look(at_once=True)
     assert [happening.text for happening in live.status().happenings] == told
+
+
+def numbered(losses, every=50):
+    return "".join(f"step {at * every} | loss {loss:.4f} | grad_norm 1.1\n" for at, loss in enumerate(losses))
+
+
+FALLING = [2.5 - at / 40 for at in range(40)]
+LEAVES = [*FALLING, *(1.6 * 1.5**at for at in range(20))]
+FLAT_NAN = [*FALLING, *[math.nan] * 20]
+
+
+@pytest.mark.parametrize(("losses", "began"), [(LEAVES, 2000 + 50), (FLAT_NAN, 2000), ([*FALLING, *[0.0] * 9], 2000)])
+def test_trouble_is_stamped_with_the_step_at_which_it_began(tmp_path, losses, began):
+    log = tmp_path / "train.log"
+    log.write_text(numbered(losses))
+    live = LiveLog(log, "train.log")
+    live.look(at_once=True)
+    assert {each.step for each in live.status().happenings} == {began}
+
+
+def test_a_lost_evaluation_is_stamped_with_its_own_step(tmp_path):
+    rows = [{"loss": 2.0 - step / 100, "step": step} for step in range(1, 40)]
+    rows[20:] = [each for row in rows[20:] for each in (row, {"eval_loss": math.nan, "step": row["step"]})]
+    log = tmp_path / "train.jsonl"
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    live = LiveLog(log, "train.jsonl")
+    live.look(at_once=True)
+    assert [(each.step, each.text[:19]) for each in live.status().happenings] == [(21, "the evaluation loss")]
+
+
+def test_a_loss_that_leaves_its_course_is_judged_at_the_next_look(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("stayfinite.diagnosis.judging.time.monotonic", lambda: now[0])
+    log = tmp_path / "train.log"
+    live = LiveLog(log, "train.log")
+    log.write_text(numbered(FALLING))
+    live.look()
+    with log.open("a") as more:
+        more.write(numbered(LEAVES).removeprefix(numbered(FALLING)))
+    now[0] += 0.1
+    live.look()
+    assert live.status().health.word == "sick"
+
+
+def test_a_watcher_looks_again_soon_while_a_log_turns_and_takes_its_time_otherwise(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text(numbered(FALLING))
+    watched = WatchedRuns([log])
+    watched.look(at_once=True)
+    assert not watched.turning
+    log.write_text(numbered(LEAVES))
+    watched.look(at_once=True)
+    assert watched.turning
+    for _ in range(20):
+        with log.open("a") as more:
+            more.write(numbered(LEAVES[-1:]))
+        watched.look(at_once=True)
+    assert not watched.turning
+
+
+def test_a_noisy_run_is_soon_judged_no_more_often_than_a_calm_one():
+    turn, urgent = Turn(), 0
+    for at in range(200):
+        turn.see(Point(at, at, 1.0 + at % 3))
+        urgent += turn.now
+        turn.judged(new=False)
+    assert urgent < 40
+
+
+def test_one_measurement_is_not_several(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text("loss: 2.25\n")
+    live = LiveLog(log, "train.log")
+    live.look(at_once=True)
+    assert progress(live.status()) == "1 measurement"
+
+
+def test_a_newest_step_that_is_not_finite_is_said_to_be_in_the_weights():
+    health = health_of(None, Course(seen=1, bad_now=True))
+    assert health.reason == "the newest step is NaN or inf, and was applied to the weights"
 
 
 def test_a_finished_log_is_silent_and_healthy(tmp_path):

@@ -13,6 +13,8 @@ from stayfinite.errors import UsageError
 
 if TYPE_CHECKING:
     from stayfinite.diagnosis.diagnosis import Diagnosis
+    from stayfinite.diagnosis.reading import SeveralRuns
+    from stayfinite.diagnosis.telling import Told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +46,7 @@ def run(settings: Diagnose) -> int:
     if not settings.paths:
         raise UsageError("name a file or a directory: stayfinite diagnose train.log config.yaml")
     from stayfinite.diagnosis.diagnose import judge_reading
-    from stayfinite.diagnosis.reading import read_paths
+    from stayfinite.diagnosis.reading import SeveralRuns, read_paths
     from stayfinite.diagnosis.telling import understand_told
     from stayfinite.report.diagnosis import show_diagnosis
     from stayfinite.report.progress import reading_progress
@@ -52,8 +54,13 @@ def run(settings: Diagnose) -> int:
     if settings.ask and ("-" in settings.paths or not sys.stdin.isatty()):
         raise UsageError("--ask needs a terminal", fix="answer with flags instead: --tell precision=fp16 gpu=V100")
     told = understand_told(settings.tell)
-    with reading_progress(quiet=settings.json) as progress:
-        reading = read_paths([Path(path) for path in settings.paths], progress)
+    try:
+        with reading_progress(quiet=settings.json) as progress:
+            reading = read_paths([Path(path) for path in settings.paths], progress, of_one_run=True)
+    except SeveralRuns as several:
+        if settings.json or settings.ask:
+            raise
+        return _tell_apart(several, settings, told)
     if settings.ask:
         from stayfinite.cli.interview import interview
 
@@ -65,9 +72,23 @@ def run(settings: Diagnose) -> int:
     return int(found.verdict in ("sick", "warning"))
 
 
-def _notes(found: "Diagnosis") -> list[str]:
-    """That a healthy run overfits."""
-    from stayfinite.report.page.data import overfits_in_words
+def _tell_apart(several: "SeveralRuns", settings: Diagnose, told: "Told") -> int:
+    """A line for each run of a directory."""
+    from stayfinite.diagnosis.judged_apart import judge_apart
+    from stayfinite.report.runs_apart import show_apart
+    from stayfinite.report.standard_output import StandardOutput
 
+    verdicts = judge_apart(several, [Path(path) for path in settings.paths], told)
+    sources = [source.to_json() for source in several.reading.sources]
+    show_apart(several.directory, [each.to_json() for each in verdicts], sources, StandardOutput())
+    return int(any(each.verdict in ("sick", "warning") for each in verdicts))
+
+
+def _notes(found: "Diagnosis") -> list[str]:
+    """That a run was stopped by hand, and that a healthy one overfits."""
+    from stayfinite.report.page.data import overfits_in_words
+    from stayfinite.rules.crashes import stopped_by_hand
+
+    stopped = ["Stopped by hand (Ctrl+C)."] if any(map(stopped_by_hand, found.runs)) else []
     runs = found.runs if found.verdict == "healthy" else ()
-    return [note for run in runs if run.points_seen and (note := overfits_in_words(run))]
+    return stopped + [note for run in runs if run.points_seen and (note := overfits_in_words(run))]

@@ -65,7 +65,7 @@ def run(settings: Tail) -> int:
             follower.feed(piece)
             for finding in follower.turned(at_once=settings.once and not piece):
                 turned = True
-                screen.tell(finding)
+                screen.tell(finding, follower.began)
             screen.status(follower.last)
             if (settings.once and not piece) or (settings.stop and turned):
                 break
@@ -80,12 +80,14 @@ class _Screen:
         self._live = sys.stdout.isatty() and not as_json
         self._width = 0
 
-    def tell(self, finding: Finding) -> None:
+    def tell(self, finding: Finding, began: int | None) -> None:
         if self._json:
             print(json.dumps(tagged("finding", finding.to_json()), ensure_ascii=False), flush=True)
             return
         self._clear()
-        print(f"{time.strftime('%H:%M:%S')} {finding.code} {finding.cause} ({finding.confidence:.0%}): {finding.title}")
+        since = "" if began is None else f"from step {began:,}: "
+        named = f"{finding.code} {finding.cause} ({finding.confidence:.0%}): {finding.title}"
+        print(f"{time.strftime('%H:%M:%S')} {since}{named}")
         for line in finding.evidence:
             print(f"  {printable(line)}")
         print(f"  fix: {finding.fix}", flush=True)

@@ -169,7 +169,7 @@ def _live(settings: Watch, watched: WatchedRuns) -> int:
                 break
             if not watched.behind:
                 # Reading a thousand runs takes time; leave the machine to the trainings.
-                spent = 0.0 if first else time.process_time() - begun
+                spent = 0.0 if first or watched.turning else time.process_time() - begun
                 time.sleep(max(settings.poll, min(LONGEST_PAUSE, spent / SHARE)))
                 first = False
     return _exit_code(statuses)

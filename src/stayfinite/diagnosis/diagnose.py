@@ -51,10 +51,11 @@ def diagnose(
         tell: what no file says, as `precision=fp16`, or how an experiment went, as `bf16=fine`.
 
     Raises:
-        UsageError: when nothing of it could be read, or something told is no `name=value`.
+        UsageError: when nothing of it could be read, a directory holds several runs, or something told is no
+            `name=value`.
     """
     told = understand_told(tell)
-    return judge_reading(read_paths([Path(given) for given in (path, *more_paths)], progress), told)
+    return judge_reading(read_paths([Path(given) for given in (path, *more_paths)], progress, of_one_run=True), told)
 
 
 def diagnose_guarded(directory: Path) -> Diagnosis:

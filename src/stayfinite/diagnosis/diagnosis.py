@@ -24,6 +24,10 @@ class Source:
     said: str
     """`transformers log, 240 points`, or why it could not be read."""
 
+    def to_json(self) -> dict[str, str]:
+        """As plain data."""
+        return {"path": self.path, "read_as": self.read_as, "said": self.said}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
@@ -75,5 +79,5 @@ class Diagnosis:
             "trouble": list(self.trouble),
             "refused": list(self.refused),
             "differential": None if self.differential is None else self.differential.to_json(),
-            "sources": [{"path": s.path, "read_as": s.read_as, "said": s.said} for s in self.sources],
+            "sources": [source.to_json() for source in self.sources],
         }

@@ -11,6 +11,8 @@ from stayfinite.core.finding import Finding
 from stayfinite.core.series import Point
 from stayfinite.core.settings import Settings
 from stayfinite.diagnosis.diagnose import judge
+from stayfinite.diagnosis.judging import PacedJudge, Turn
+from stayfinite.diagnosis.onset import onset_of
 from stayfinite.readers.logs import LogReader
 
 SURE = 0.5
@@ -31,7 +33,10 @@ class Follower:
         self._reader = LogReader(source)
         self._trouble: set[str] = set()
         self._told: set[str] = set()
-        self._next_judgement = 0.0
+        self.began: int | None = None
+        """The step at which the trouble began, where the log says."""
+        self._judge = self._paced()
+        self._turn = Turn()
 
     def feed(self, piece: bytes) -> None:
         """Read a further piece, which may end within a line."""
@@ -39,15 +44,18 @@ class Follower:
 
     def turned(self, *, at_once: bool = False) -> list[Finding]:
         """Findings that are new since the last call. Judges only when it is due, unless told to do so at once."""
-        start = time.monotonic()
-        if start < self._next_judgement and not at_once:
+        self._turn.see(self.last)
+        self._judge.urgent = self._turn.now
+        self._judge.changed()
+        if not self._judge.look(at_once=at_once) or (found := self._judge.found) is None:
             return []
-        found = judge(self._reader.series, self._settings)
-        self._next_judgement = time.monotonic() + (time.monotonic() - start) / JUDGING_SHARE
         loud = [finding for finding in found.findings if finding.severity != "info"]
         # What is wrong is told at once, with its likeliest cause however unsure; a cause that becomes sure later, too.
         trouble = {word.partition(" from ")[0] for word in found.trouble} - self._trouble
         self._trouble |= trouble
+        dates = (onset_of(word.partition(" from ")[0], word, self._reader.series) for word in found.trouble)
+        self.began = min((step for step in dates if step is not None), default=None)
+        self._turn.judged(new=bool(trouble))
         fresh = [finding for finding in loud[:1] if trouble or finding.confidence >= SURE]
         fresh = [finding for finding in fresh if finding.cause not in self._told]
         self._told.update(finding.cause for finding in fresh)
@@ -57,7 +65,12 @@ class Follower:
         """Forget what was read: the file was replaced or cut, and is another run's."""
         self._reader = LogReader(self._source)
         self._trouble, self._told = set(), set()
-        self._next_judgement = 0.0
+        self._judge, self._turn = self._paced(), Turn()
+
+    def _paced(self) -> PacedJudge:
+        judge_now = PacedJudge(lambda: judge(self._reader.series, self._settings))
+        judge_now.share = JUDGING_SHARE
+        return judge_now
 
     @property
     def last(self) -> Point | None:

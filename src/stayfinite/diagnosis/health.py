@@ -30,7 +30,7 @@ NAMED = 0.3
 STUCK = 3
 """So many refused steps in a row are no single bad batch any more."""
 
-CRASHED = "the run crashed"
+CRASHED = frozenset({"the run crashed", "the run hung"})
 
 
 def health_of(found: Diagnosis | None, course: Course) -> Health:
@@ -39,14 +39,14 @@ def health_of(found: Diagnosis | None, course: Course) -> Health:
     fix = cause.fix if cause is not None else ""
     because = f"; {_named(cause)}" if cause is not None else ""
     # What looks like trouble may be none, such as GRPO's loss of 0: then no rule fires, and it alarms nobody.
-    trouble = ", ".join(found.trouble) if found is not None and found.verdict == "sick" else ""
+    trouble = "; ".join(found.trouble) if found is not None and found.verdict == "sick" else ""
     if course.ended in ("stopped", "failed") and not course.by_hand:
         return _say(HealthWord.CRITICAL, (course.ended_because or f"the run {course.ended}") + because, fix)
     if course.bad_now:
-        what = trouble or "the newest step is NaN or inf, and was taken"
+        what = trouble or "the newest step is NaN or inf, and was applied to the weights"
         return _say(HealthWord.CRITICAL, f"{what}{because}", fix)
-    if found is not None and CRASHED in found.trouble:
-        return _say(HealthWord.CRITICAL, f"{', '.join(found.trouble)}{because}", fix)
+    if found is not None and CRASHED.intersection(found.trouble):
+        return _say(HealthWord.CRITICAL, f"{'; '.join(found.trouble)}{because}", fix)
     if course.rung and course.in_a_row >= STUCK:
         rung = f"{course.rung} at step {_at(course.rung_step)}, and steps are still refused ({course.last_code})"
         return _say(HealthWord.CRITICAL, rung + because, fix)
@@ -59,7 +59,7 @@ def health_of(found: Diagnosis | None, course: Course) -> Health:
         return _say(HealthWord.SICK, f"{course.rung} at step {_at(course.rung_step)}{because}", fix)
     mild = _mild(course, cause, because, fix)
     if mild.word is HealthWord.HEALTHY and found is not None and found.trouble:
-        return _say(HealthWord.UNKNOWN, f"{', '.join(found.trouble)}; no known cause", "")
+        return _say(HealthWord.UNKNOWN, f"{'; '.join(found.trouble)}; no known cause", "")
     return mild
 
 

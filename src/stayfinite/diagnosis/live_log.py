@@ -16,8 +16,9 @@ from stayfinite.diagnosis.course import Course
 from stayfinite.diagnosis.diagnose import judge
 from stayfinite.diagnosis.diagnosis import Diagnosis
 from stayfinite.diagnosis.health import health_of, worth_naming
-from stayfinite.diagnosis.judging import PacedJudge
+from stayfinite.diagnosis.judging import PacedJudge, Turn
 from stayfinite.diagnosis.live_run import HAPPENINGS, SILENCE, USUAL
+from stayfinite.diagnosis.onset import onset_of
 from stayfinite.readers.logs import LogReader
 from stayfinite.readers.runs.directory import GrowingFile
 
@@ -43,6 +44,7 @@ class LiveLog:
     def _clear(self) -> None:
         self._reader = LogReader(str(self.path))
         self._pace = Pace()
+        self._turn = Turn()
         self._pieces = 0
         self._told: set[str] = set()
         self._happenings: deque[Happening] = deque(maxlen=HAPPENINGS)
@@ -67,6 +69,8 @@ class LiveLog:
         if changed and self._pieces:
             self._series = max(self._reader.series, key=lambda run: run.points_seen, default=None)
             self._judge.changed()
+            self._turn.see(None if self._series is None else self._series.last)
+            self._judge.urgent = self._turn.now
             step = self._step
             if step is not None:
                 self._pace.note(self._modified, step)
@@ -83,6 +87,11 @@ class LiveLog:
     def behind(self) -> bool:
         """Whether more is waiting to be read at once."""
         return self._more
+
+    @property
+    def turning(self) -> bool:
+        """Whether its newest numbers may be turning bad."""
+        return self._turn.now
 
     @property
     def void(self) -> bool:
@@ -156,15 +165,17 @@ class LiveLog:
         """What is newly wrong is a happening: logs have no events of their own."""
         found = self._judge.found
         cause = worth_naming(found)
+        told = len(self._told)
         for word in () if found is None else found.trouble:
             kind = word.partition(" from ")[0]
             if kind not in self._told:
                 self._told.add(kind)
                 because = "" if cause is None else f"; {cause.code} {cause.cause} ({cause.confidence:.0%}): {cause.fix}"
-                self._happenings.append(
-                    Happening(step=self._step, event="trouble", text=f"{word}{because}", grave=True)
-                )
+                began = onset_of(kind, word, self._reader.series)
+                step = self._step if began is None else began
+                self._happenings.append(Happening(step=step, event="trouble", text=f"{word}{because}", grave=True))
                 cause = None  # once
+        self._turn.judged(new=len(self._told) > told)
 
 
 def _newest(series: RunSeries | None, name: str) -> float | None:

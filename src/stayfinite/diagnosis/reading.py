@@ -12,6 +12,7 @@ from stayfinite.core.finding import Finding
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import MOST_METRICS, RunSeries
 from stayfinite.core.settings import Settings
+from stayfinite.diagnosis.apart import separate_runs
 from stayfinite.diagnosis.autopsies import AUTOPSY, proved_causes
 from stayfinite.diagnosis.diagnosis import Source
 from stayfinite.diagnosis.gathering import gather, named_like_a_config, named_like_a_log
@@ -21,6 +22,7 @@ from stayfinite.diagnosis.retold import retold_lines
 from stayfinite.errors import StayfiniteError, UsageError
 from stayfinite.readers.configs import looks_like_config, read_config
 from stayfinite.readers.logs import LogReader, read_log
+from stayfinite.readers.logs.notebook_outputs import read_outputs
 from stayfinite.readers.runs.directory import EVENTS, RUN, STEPS
 
 Progress = Callable[[str, int, int], None]
@@ -39,6 +41,9 @@ UNSURE = 0.5
 MOST_NAMED = 8
 """Other runs in a directory that are named."""
 
+EMPTY = "empty"
+"""Said of a file without a word in it."""
+
 HEAD = 64 * 1024
 """Bytes from which the kind of a file is guessed."""
 
@@ -56,8 +61,30 @@ class Reading:
     """By log, what a guard has refused."""
 
 
-def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Reading:
+class SeveralRuns(UsageError):
+    """A directory holds the logs of several runs, which must not be judged as one."""
+
+    def __init__(self, directory: Path, runs: Sequence[Sequence[str]], reading: Reading) -> None:
+        self.directory = directory
+        self.reading = reading
+        """All of it together, which proves what needs no judging."""
+        self.runs = [[Path(log) for log in logs] for logs in runs]
+        """The logs of each."""
+        names = [" and ".join(path.name for path in logs) for logs in self.runs]
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        super().__init__(
+            f"{directory} holds {len(names)} runs: {', '.join(names[:MOST_NAMED])}{more}",
+            fix=f"diagnose one by its path: {self.runs[0][0]}",
+        )
+
+
+def read_paths(paths: Sequence[Path], progress: Progress | None = None, *, of_one_run: bool = False) -> Reading:
     """Read files and directories of one run, and a log from standard input where a path is `-`.
+
+    Arguments:
+        paths: files and directories.
+        progress: told how far reading has come.
+        of_one_run: refuse a directory with the logs of several.
 
     Raises:
         UsageError: when nothing of it could be read.
@@ -65,7 +92,7 @@ def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Readi
     reading = Reading()
     for path in paths:
         if path == STANDARD_INPUT:
-            _read_text(sys.stdin.buffer.read().decode("utf-8", "replace"), "stdin", reading)
+            _read_standard_input(reading)
             continue
         if (path / AUTOPSY).is_file():
             _look_at_incident(path, reading)
@@ -80,8 +107,16 @@ def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Readi
         events = own_events(files) if path.is_dir() else []
         for file in files:
             _take(file, reading, progress, events=file in events)
+        if of_one_run and path.is_dir() and not any(file.name in (STEPS, EVENTS) for file in files):
+            names = {str(file) for file in files}
+            if several := separate_runs([run for run in reading.runs if run.source in names]):
+                raise SeveralRuns(path, several, reading)
     _look_beside(reading)
+    _listen_to_notebooks(reading)
     if not any(source.read_as for source in reading.sources):
+        only = reading.sources[0] if len(reading.sources) == 1 else None
+        if only is not None and only.said == EMPTY:
+            raise UsageError(f"{only.path} is {EMPTY}", fix="name a log, a config or a script of the run")
         raise UsageError(
             "nothing could be read: " + "; ".join(f"{source.path}: {source.said}" for source in reading.sources),
             fix="give a log, a config, a script, trainer_state.json, a TensorBoard file, or a directory with them",
@@ -145,6 +180,14 @@ def described(runs: Sequence[RunSeries]) -> str:
     return f"{kind or 'unknown'} log, {counted}{measured}{ranks}"
 
 
+def _read_standard_input(reading: Reading) -> None:
+    text = sys.stdin.buffer.read().decode("utf-8", "replace")
+    if text.strip():
+        _read_text(text, "stdin", reading)
+    else:
+        reading.sources.append(Source(path="stdin", read_as="", said=EMPTY))
+
+
 def _read_text(text: str, name: str, reading: Reading) -> None:
     reader = LogReader(name)
     reader.feed(text)
@@ -195,6 +238,21 @@ def _look_beside(reading: Reading) -> None:
             reading.sources.append(Source(path=str(steps), read_as="log", said="the refused steps of a guarded run"))
 
 
+def _listen_to_notebooks(reading: Reading) -> None:
+    """Where no log was given, what notebooks have printed is the log; else it may be another run's."""
+    if any(run.points_seen for run in reading.runs):
+        return
+    for place, source in enumerate(reading.sources):
+        if (
+            source.read_as == "config"
+            and source.path.lower().endswith(".ipynb")
+            and (runs := read_outputs(source.path))
+        ):
+            reading.runs += runs
+            said = f"{source.said}; {described(runs)}"
+            reading.sources[place] = Source(path=source.path, read_as="log", said=said)
+
+
 def _files(path: Path, sources: list[Source]) -> list[Path]:
     try:
         if not path.is_dir():
@@ -236,6 +294,8 @@ def _read(path: Path, reading: Reading, progress: Progress | None) -> None:
     if not path.is_file():
         raise UsageError("a pipe or a device, not a file", fix="pipe it to standard input: ... | stayfinite diagnose -")
     head = head_of(path)
+    if len(head) < HEAD and not head.strip():
+        raise UsageError(EMPTY)
     if not named_like_a_log(path) and (named_like_a_config(path) or looks_like_config(path, head)):
         settings = read_config(path)
         reading.settings += settings
@@ -267,4 +327,4 @@ def _why(error: Exception) -> str:
         return "permission denied"
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
-    return getattr(error, "message", str(error))
+    return str(getattr(error, "message", error))

@@ -6,6 +6,7 @@ A setting (`precision=fp16 gpu=V100`), what they see (`symptom=nan`), or how an 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +14,8 @@ from stayfinite.core.settings import Setting, Settings
 from stayfinite.errors import UsageError
 from stayfinite.readers.configs.scalars import scalar
 from stayfinite.rules.experiments import BY_KEY
+from stayfinite.rules.known import is_on
+from stayfinite.rules.precision_settings import SWITCHES
 from stayfinite.rules.reported_experiments import ReportedExperiment
 from stayfinite.rules.signs.reported_symptoms import Kind, ReportedSymptom, reported_symptoms
 
@@ -28,6 +31,22 @@ SYMPTOMS: Mapping[str, Kind] = {
     "same": "same answers", "score": "low score", "loading": "worse after loading",
 }  # fmt: skip
 """Short words for what somebody sees; a sentence is understood as one in a log is."""
+
+
+SETTINGS_TOO = frozenset(
+    {"optimizer", "attention", "data", "device", "version", "pretrained", "mode", "compile", "fp8", "mask",
+     "checkpointing", "zero", "warmup"}
+)  # fmt: skip
+"""Names of experiments that are also settings with words for values."""
+
+_PRECISION = re.compile(
+    r"(?:torch\.)?(?:(?:fp|float|f)(?:16|32|64|8\w*)|(?:bf|bfloat)16|tf32|half|float|double)|"
+    r"(?:16|32|64|bf16|fp16)(?:-(?:mixed|true))?|no|none|O[0-3]",
+    re.IGNORECASE,
+)
+_ATTENTION = re.compile(
+    r"eager|math|sdpa|flex_attention|(?:flash|paged|xformers|mem)[\w|-]*|true|false|.+/.+", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +78,7 @@ def understand_told(pairs: Sequence[str]) -> Told:
             symptoms += _symptoms(value)
         else:
             _refuse_slip(name, outcome)
+            _refuse_value(name, value)
             settings.append(Setting(name, scalar(value), SOURCE, kind="command"))
     return Told(Settings(settings), tried, symptoms)
 
@@ -70,6 +90,26 @@ def _refuse_slip(name: str, value: str) -> None:
         raise UsageError(f"--tell {name} is unknown", fix=f"did you mean {close[0]}?")
     if value in ("fine", "bad"):
         raise UsageError(f"--tell {name}={value}: no such experiment", fix=f"one of {', '.join(BY_KEY)}")
+
+
+def _refuse_value(name: str, value: str) -> None:
+    """Raise UsageError for a value that nobody knows, of a name whose values are known."""
+    read = scalar(value)
+    number = isinstance(read, int | float) and not isinstance(read, bool)
+    expected = ""
+    if name in ("precision", "mixed_precision"):
+        expected = "" if _PRECISION.fullmatch(value) else "fp16, bf16 or fp32"
+    elif name == "attn_implementation":
+        expected = "" if _ATTENTION.fullmatch(value) else "eager, sdpa or flash_attention_2"
+    elif name in ("learning_rate", "max_grad_norm"):
+        expected = "" if number or (read is None and name == "max_grad_norm") else "a number"
+    elif name in SWITCHES or name in ("fp32", "tf32"):
+        outcome = " (of an experiment: fine or bad)" if name in BY_KEY else ""
+        expected = "" if is_on(read) is not None or read == "auto" else f"true or false{outcome}"
+    elif name in BY_KEY and name not in SETTINGS_TOO:
+        expected = "" if number or not isinstance(read, str) else "fine or bad"
+    if expected:
+        raise UsageError(f"--tell {name}={value}: unknown value", fix=f"give {expected}")
 
 
 def _symptoms(value: str) -> list[ReportedSymptom]:

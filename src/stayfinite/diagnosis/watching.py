@@ -159,6 +159,11 @@ class WatchedRuns:
         """Whether more is waiting to be read at once."""
         return any(run.behind for run in self._runs.values())
 
+    @property
+    def turning(self) -> bool:
+        """Whether the numbers of one of a few logs may be turning bad, so that it is worth looking again soon."""
+        return not self._many and any(isinstance(run, LiveLog) and run.turning for run in self._runs.values())
+
     def statuses(self) -> list[RunStatus]:
         """How each of them stands now."""
         if not self._many:

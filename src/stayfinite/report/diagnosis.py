@@ -18,6 +18,9 @@ WORTH_SHOWING = 0.2
 
 COMPLAIN = "If it fails, say how: --tell symptom=nan (or still, explodes, zero, same, score)"
 
+INDENT = 2
+"""Of what stands below a heading."""
+
 HARMLESS = "SF9"
 """Codes of rules about what only looks like trouble."""
 
@@ -97,7 +100,7 @@ def _show_differential(diagnosis: Mapping[str, Any], console: Console, *, advise
 def _headline(diagnosis: Mapping[str, Any]) -> str:
     refused = " ".join(f"{line}." for line in diagnosis.get("refused", ()))
     if diagnosis["trouble"]:
-        return " ".join(filter(None, (", ".join(diagnosis["trouble"]) + ".", refused)))
+        return " ".join(filter(None, ("; ".join(diagnosis["trouble"]) + ".", refused)))
     if refused:
         return refused if diagnosis["verdict"] == "sick" else f"{refused} All steps taken are fine."
     if diagnosis["verdict"] == "healthy":
@@ -105,8 +108,17 @@ def _headline(diagnosis: Mapping[str, Any]) -> str:
     if any(source["read_as"] == "incident" for source in diagnosis["sources"]):
         return "one bad step, in " + _sources(diagnosis)
     if diagnosis["verdict"] == "sick":
-        return "no symptom yet, but a fault in " + _sources(diagnosis)
+        return _known_fault(diagnosis)
     return "no known failure found in " + _sources(diagnosis)
+
+
+def _known_fault(diagnosis: Mapping[str, Any]) -> str:
+    """Where the first fault is."""
+    places = (finding["where"] for finding in diagnosis["findings"] if finding["severity"] != "info")
+    read = (source["path"] for source in diagnosis["sources"] if source["read_as"])
+    place = next(places, "") or next(read, "")
+    measured = any(source["read_as"] == "log" for source in diagnosis["sources"])
+    return f"no bad number, but a known fault: {place}" if measured else f"a known fault: {place}"
 
 
 def _sources(diagnosis: Mapping[str, Any]) -> str:
@@ -161,12 +173,19 @@ def _show_finding(finding: Mapping[str, Any], beside: str, lines: Sequence[str],
     heading = (f"{finding['code']} {finding['cause']}", f"bold {colour}")
     console.print(Text.assemble("\n", heading, beside))
     _show_lines(lines, console)
-    console.print(Padding(Text.assemble(("fix  ", "bold green"), finding["fix"]), (0, 0, 0, 2), expand=False))
+    _show_indented(Text.assemble(("fix  ", "bold green"), finding["fix"]), console)
 
 
 def _show_lines(lines: Sequence[str], console: Console) -> None:
     for line in lines:
-        console.print(Padding(Text(line, overflow="fold"), (0, 0, 0, 2), expand=False))
+        _show_indented(Text(line), console)
+
+
+def _show_indented(text: Text, console: Console) -> None:
+    """Print a text below its heading; where it is wrapped, the rest is indented by two more."""
+    wrapped = text.wrap(console, max(20, console.width - 2 * INDENT), overflow="fold")
+    for place, line in enumerate(wrapped):
+        console.print(Padding(line, (0, 0, 0, 2 * INDENT if place else INDENT), expand=False))
 
 
 def _show_more(loud: Sequence[Mapping[str, Any]], console: Console) -> None:

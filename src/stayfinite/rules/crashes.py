@@ -13,6 +13,14 @@ NEAR = 3
 """Lines of a question around the error that it is about."""
 WENT_ON = 10
 """After this many measurements, a crash was not the end."""
+UNDER_WAY = 2
+"""After this many measurements, whoever presses Ctrl+C stops a training."""
+_HUNG = lazy_regex(
+    r"\bwatchdog caught collective operation timeout|\bwatchdog got stuck|\bheartbeat monitor timed out|"
+    r"\bran for \d+ milliseconds before timing out",
+    re.IGNORECASE,
+)
+"""What ends a run whose ranks wait for each other."""
 _CRASH = lazy_regex(
     r"^(?:\[?rank\s?\d+\]?:?\s*)?(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception)\b(?::|$| \(| in )|"
     r"\bAssertion [`'\"]?.+ failed|\bfailed assertion\b|"
@@ -39,10 +47,24 @@ def crash_in(runs: Sequence[RunSeries], *, measured: bool) -> Message | None:
     """
     messages = [(run, each) for run in runs for each in run.messages]
     own = (
-        each for run, each in messages if _CRASH.search(each.text) and not (_went_on(run, each) or _by_hand(run, each))
+        each
+        for run, each in messages
+        if (_CRASH.search(each.text) or hung(each)) and not (_went_on(run, each) or _by_hand(run, each))
     )
     told = (each for _, each in messages if not measured and _TOLD_CRASH.search(each.text))
     return next(own, None) or next(told, None)
+
+
+def hung(crash: Message) -> bool:
+    """Whether a run was ended because its ranks waited for each other."""
+    return _HUNG.search(crash.text) is not None
+
+
+def stopped_by_hand(run: RunSeries) -> bool:
+    """Whether a run that was measured ended in Ctrl+C."""
+    last = None if run.last is None else run.last.line
+    ends = (each for each in run.messages if last is not None and max(each.line, each.last_line) > last)
+    return any(each.text.endswith(_BY_HAND) and (each.text == _BY_HAND or _by_hand(run, each)) for each in ends)
 
 
 def _went_on(run: RunSeries, crash: Message) -> bool:
@@ -56,7 +78,7 @@ def _went_on(run: RunSeries, crash: Message) -> bool:
 
 def _by_hand(run: RunSeries, crash: Message) -> bool:
     """Whether each traceback of a run that was measured ends in Ctrl-C, and what prints at the exit."""
-    if run.points_seen < WENT_ON:
+    if run.points_seen < UNDER_WAY:
         return False
     if crash.text.startswith("Error in atexit"):
         return True

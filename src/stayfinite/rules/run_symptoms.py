@@ -12,7 +12,7 @@ from statistics import median
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RUNNING_AVERAGE, Message, Point, RunSeries, Track
 from stayfinite.rules.contradictions import USUAL_WITH, contradictions, sums_by_epoch
-from stayfinite.rules.crashes import crash_in
+from stayfinite.rules.crashes import crash_in, hung
 from stayfinite.rules.measured import EVALUATION, Measured, measured
 from stayfinite.rules.number_shapes import (
     SMALL_LOSS,
@@ -83,7 +83,11 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
     recognised = sum(run.points_seen + sum(map(_tells, run.metrics.values())) for run in runs)
     crash = crash_in(runs, measured=recognised >= FEW)
     each = [_symptoms(measured(run), crash, recognised) for run in runs]
-    seen = max(each, key=lambda one: (len(one.trouble), one.points), default=Symptoms(crash=crash))
+    seen = max(
+        each,
+        key=lambda one: (len(one.trouble), one.points),
+        default=Symptoms(crash=crash, hung=crash is not None and hung(crash)),
+    )
     usual = {kind for kind, words in USUAL_WITH.items() if any(words.search(text) for _, text in notes)}
     if usual:
         seen = replace(seen, contradictions=tuple(each for each in seen.contradictions if each.kind not in usual))
@@ -168,6 +172,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
         diverges=not expected_to_rise and any(map(diverges, losses)),
         absurd=is_absurd(finite) or absurd_perplexity(seen.run) or absurd_loss(seen.run),
         crash=crash,
+        hung=crash is not None and hung(crash),
         where=_places(seen),
         recognised=recognised,
         lost_metrics=(lost := _lost_metrics(seen, bool(finite) or _parts_live(seen.run))),

@@ -159,6 +159,8 @@ class Symptoms:
     """The learning rate is raised on purpose to find where training breaks."""
     crash: Message | None = None
     """The first line of a crash."""
+    hung: bool = False
+    """It was ended because its ranks waited for each other."""
     where: dict[str, str] = field(default_factory=dict)
     """Locations of `first_bad`, `first_zero`, `first_skip`, `last_skip`, `bad_eval`, `largest_loss`, `lowest_loss`,
     `summary`,
@@ -321,7 +323,7 @@ class Symptoms:
             f"{self.unused_code} is next to 0 (posterior collapse)": bool(self.unused_code),
             f"{self.growing_memory} grows on every line": bool(self.growing_memory),
             "the learning rate is 0": self.lr_zero,
-            "the run crashed": self.crash is not None,
+            "the run hung" if self.hung else "the run crashed": self.crash is not None,
         }
         words = [word for word, holds in found.items() if holds] + [each.text for each in self.contradictions]
         return words + [_SAID[each.kind] for each in self.told if each.kind in _SAID]

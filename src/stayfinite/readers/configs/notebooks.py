@@ -1,4 +1,4 @@
-"""Jupyter notebooks: code cells as one script, shell lines as commands. Outputs are ignored."""
+"""Jupyter notebooks: code cells as one script, shell lines as commands. Outputs are no settings."""
 
 from __future__ import annotations
 

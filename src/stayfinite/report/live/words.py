@@ -64,7 +64,8 @@ def number(value: float | None) -> str:
 def progress(status: RunStatus) -> str:
     """`step 1,234 of 5,000 (25%)`; `step 1,234, 60% of 5 min` if the run is limited by time."""
     if status.step is None:
-        return f"{status.seen:,} measurements" if status.seen else "no step yet"
+        plural = "" if status.seen == 1 else "s"
+        return f"{status.seen:,} measurement{plural}" if status.seen else "no step yet"
     if status.done is None:
         return f"step {status.step:,}"
     if status.ends_by_time:

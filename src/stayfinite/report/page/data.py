@@ -257,7 +257,7 @@ def log_sentence(findings: list[dict[str, Any]], diagnosis: Mapping[str, Any], p
     verdict = diagnosis.get("verdict")
     if verdict == "healthy":
         return f"Healthy: no problem in {_count(points, 'measurement')}."
-    trouble = ", ".join(text(each, 200) for each in diagnosis.get("trouble") or ())
+    trouble = "; ".join(text(each, 200) for each in diagnosis.get("trouble") or ())
     said = f"{trouble[:1].upper()}{trouble[1:]}." if trouble else ""
     if not trouble:  # a Trainer's log may report steps refused by a guard
         said = " ".join(f"{text(each, 200).rstrip('.')}." for each in diagnosis.get("refused") or ())
