@@ -17,6 +17,7 @@ from stayfinite.inspection.files.matters import ACCUMULATION, BATCH, MATTERS, PR
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import Plan
 from stayfinite.inspection.files.sources import read_sources
+from stayfinite.inspection.files.wholeness import MEND, broken_in
 from stayfinite.rules.known import Known, is_on, number_in, written
 
 
@@ -103,6 +104,8 @@ def compare(left: str, right: str) -> Comparison:
     """Compare two files or commands. Raises UsageError if one cannot be read."""
     plans = tuple(Plan(sources=read_sources([each])) for each in (left, right))
     for plan, name in zip(plans, (left, right), strict=True):
+        for broken in broken_in(plan.sources)[:1]:
+            raise UsageError(f"{broken.where}: {broken.text}", fix=MEND)
         if not plan.settings:
             raise UsageError(f"no settings found in {name}", fix="name a config, a script, a notebook or a command")
     taken: tuple[set[int], set[int]] = (set(), set())
