@@ -80,6 +80,17 @@ def test_what_cannot_be_read_is_wrong_use_and_says_why(here: Path, capsys: pytes
     assert "did you mean H100" in wrong_use(capsys, "check", "folder/train.yaml", "--gpu", "h10")
 
 
+def test_a_command_that_only_names_a_missing_script_is_wrong_use(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("python nope.py", "accelerate launch nope.py", "python -u nope.py"):
+        assert "no such file: nope.py" in wrong_use(capsys, "check", command)
+    assert "no such file: nope.py" in wrong_use(capsys, "diff", "python nope.py", "python nope.py --lr 1")
+    assert main(["check", "python nope.py --fp16 --lr 1e-4"]) == 0  # of another machine, with its options
+    assert "no such file here" in capsys.readouterr().out
+    assert main(["check", "python $HOME/nope.py"]) == 0
+
+
 @pytest.mark.skipif(os.name != "posix", reason="pipes")
 def test_a_pipe_is_refused_and_not_waited_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(here / "pipe.yaml")

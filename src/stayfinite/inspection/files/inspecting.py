@@ -23,7 +23,7 @@ from stayfinite.inspection.files.plan import Plan
 from stayfinite.inspection.files.post_training import look_at_post_training
 from stayfinite.inspection.files.precision import look_at_eight_bits, look_at_precision
 from stayfinite.inspection.files.schedule import look_at_clipping, look_at_schedule
-from stayfinite.inspection.files.sources import COMMAND, Source, read_sources
+from stayfinite.inspection.files.sources import COMMAND, Source, missing_script, read_sources
 from stayfinite.inspection.files.wholeness import MEND, broken_in
 from stayfinite.inspection.ignoring import BadIgnore, Remark, remarks_in, without_ignored
 from stayfinite.inspection.inspection import Inspection, conclude
@@ -151,6 +151,9 @@ def inspect_files(
     notes = Notes()
     for source in plan.sources:
         notes.heading(source.name, _described(source))
+        missing = missing_script(source.text, source.settings) if source.kind == "command" else ""
+        if missing:
+            notes.heading(missing, "no such file here: its defaults are not known")
     _say_overruled(plan, notes)
     _look_at_wholeness(plan, notes)
     for look in TOPICS:
