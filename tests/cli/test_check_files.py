@@ -173,6 +173,10 @@ def test_diff_shows_both_sides_and_what_it_means(here: Path, capsys: pytest.Capt
     assert shown.index("fp16 ") < shown.index("0.0003")
     assert "65,504" in shown
     assert "1 on one side only (--all shows them)" in shown
+    assert "2 affect stability, 0 others, 1 on one side only" in shown
+    (here / "c.yaml").write_text("lr: 3e-4\nfp16: false\nlogs: y\n")
+    assert main(["diff", "a.yaml", "c.yaml"]) == 1
+    assert "1 affects stability, 1 other, 0 on one side only; 1 is equal." in capsys.readouterr().out
     assert main(["diff", "a.yaml", "a.yaml"]) == 0
     assert "Same" in capsys.readouterr().out
     assert main(["diff", "a.yaml", "b.yaml", "--json"]) == 1
