@@ -69,3 +69,20 @@ def test_help_works_where_the_package_has_no_source(monkeypatch):
     with pytest.raises(SystemExit) as ended:
         parsed(make_dataclass("Settings", [("rate", float, 0.1)]), ["--help"], "program")
     assert ended.value.code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["check", "--memory", "t5-small", "--batch", "abc"], "--batch: expected a whole number, not 'abc'"),
+        (["check", "--memory", "t5-small", "--batch", "1.5"], "--batch: expected a whole number, not '1.5'"),
+        (["run", "--pause", "soon", "--", "true"], "--pause: expected a number, not 'soon'"),
+        (["check", "--precision", "int8"], "--precision: expected fp32, bf16, fp16 or pure-bf16, not 'int8'"),
+        (["check", "--format", "xml"], "--format: expected text, json, sarif, github or junit, not 'xml'"),
+    ],
+)
+def test_a_wrong_value_is_answered_with_what_the_flag_takes(words, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        raise SystemExit(main(words))
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith(f"stayfinite {words[0]}: {said}\n  fix: ")
