@@ -80,7 +80,7 @@ CAUSES = (
 
 FROM_LOOPS = (
     "clip-before-unscale", "no-zero-grad", "accumulation-unscaled", "detached-loss", "step-missing",
-    "cleared-before-step",
+    "cleared-before-step", "softmax-before-cross-entropy", "loss-formula-singularity",
 )  # fmt: skip
 """Faults that the syntax tree of a loop shows; the words of a program, which logs quote, prove them less."""
 
