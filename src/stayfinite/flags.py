@@ -9,8 +9,8 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import MISSING, Field, fields
 from itertools import pairwise
 from pathlib import Path
@@ -38,9 +38,63 @@ def parsed(
     helping = not {"-h", "--help"}.isdisjoint(arguments)
     _make_ready(kind, helping=helping, pairs=pairs)
     about = "\n\n".join(" ".join(each.split()) for each in f"{kind.__doc__ or ''}\n\n{hint}".strip().split("\n\n"))
-    with _wrapped() if helping else nullcontext():
+    with _wrapped() if helping else _telling_wrong_values(kind, prog):
         found: Kind = tyro.cli(kind, args=list(arguments), prog=prog, description=about, **more)
     return found
+
+
+_NOT_NUMBERS = (
+    (r"invalid literal for int\(\) with base 10: (.+)", "a whole number"),
+    (r"could not convert string to float: (.+)", "a number"),
+)
+"""What Python says of a value, and what was expected."""
+
+
+def _telling_wrong_values(kind: type, prog: str) -> AbstractContextManager[object]:
+    """Context in which a wrong value of one of these settings ends the program with one line on stderr, and 2."""
+    try:
+        from tyro._errors import on_parse_error
+    except ImportError:
+        return nullcontext()  # an older tyro draws its own box
+    return _told_by(kind, prog, on_parse_error)
+
+
+@contextmanager
+def _told_by(kind: type, prog: str, on_error: Callable[[Any], AbstractContextManager[None]]) -> Iterator[None]:
+    def tell(event: Any) -> None:
+        argument = getattr(event, "argument", None)
+        flags = getattr(getattr(argument, "lowered", None), "name_or_flags", ())
+        expected = _expected(event, kind, flags)
+        if expected and flags:
+            sys.stderr.write(f"{prog}: {flags[0]}: expected {expected}\n  fix: {prog} --help lists the flags\n")
+            raise SystemExit(2)
+
+    with on_error(tell):
+        yield
+
+
+def _expected(event: Any, kind: type, flags: tuple[str, ...]) -> str:
+    """`a whole number, not 'abc'`; empty for what tyro tells well itself."""
+    message = str(getattr(event, "message", ""))
+    for pattern, wanted in _NOT_NUMBERS:
+        found = re.fullmatch(pattern, message)
+        if found is not None:
+            return f"{wanted}, not {found[1]}"
+    choices = [each for each in getattr(event, "choices", ()) if each != "None"]
+    if not choices or not flags:
+        return ""
+    declared = _choices_of(get_type_hints(kind).get(flags[0].lstrip("-").replace("-", "_")))
+    ordered = [each for each in declared if each in choices] or sorted(choices)
+    *first, last = ordered
+    return f"{', '.join(first)} or {last}, not {event.value!r}" if first else f"{last}, not {event.value!r}"
+
+
+def _choices_of(hint: Any) -> list[str]:
+    """The values of the first Literal in a type, in their order."""
+    if get_origin(hint) is Literal:
+        return [str(each) for each in get_args(hint)]
+    parts = [each for each in get_args(hint) if each not in (NoneType, Ellipsis)]
+    return next((found for each in parts if (found := _choices_of(each))), [])
 
 
 @contextmanager

@@ -80,6 +80,17 @@ def test_what_cannot_be_read_is_wrong_use_and_says_why(here: Path, capsys: pytes
     assert "did you mean H100" in wrong_use(capsys, "check", "folder/train.yaml", "--gpu", "h10")
 
 
+def test_a_command_that_only_names_a_missing_script_is_wrong_use(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("python nope.py", "accelerate launch nope.py", "python -u nope.py"):
+        assert "no such file: nope.py" in wrong_use(capsys, "check", command)
+    assert "no such file: nope.py" in wrong_use(capsys, "diff", "python nope.py", "python nope.py --lr 1")
+    assert main(["check", "python nope.py --fp16 --lr 1e-4"]) == 0  # of another machine, with its options
+    assert "no such file here" in capsys.readouterr().out
+    assert main(["check", "python $HOME/nope.py"]) == 0
+
+
 @pytest.mark.skipif(os.name != "posix", reason="pipes")
 def test_a_pipe_is_refused_and_not_waited_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(here / "pipe.yaml")
@@ -120,6 +131,40 @@ def test_text_that_is_not_of_its_kind_is_answered(name: str, text: str, here: Pa
     assert main(["check", name]) in (0, 1, 2)
 
 
+BROKEN = {
+    "cut.py": ("import torch\ndef f(:\n    pass\n", "cut.py:2", "syntax error: invalid syntax"),
+    "half.py": ("lr = 1e-4\ntrain(lr,\n", "half.py:2", "syntax error: '(' was never closed"),
+    "bad.yaml": ("lr: 1e-4\na: [1, 2\nb: : x\n", "bad.yaml:3", "invalid YAML"),
+    "bad.toml": ("lr = 1\n[a\n", "bad.toml:2", "invalid TOML"),
+    "cut.ipynb": ("{bad\n", "cut.ipynb:1", "incomplete JSON"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_file_that_its_own_parser_rejects_fails_and_is_not_compared(
+    name: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, where, problem = BROKEN[name]
+    (here / name).write_text(text)
+    (here / "good.py").write_text("lr = 1e-4\nsteps = 10\n")
+    assert main(["check", name]) == 1
+    shown = capsys.readouterr().out
+    assert "FAIL file contents" in shown
+    assert where in shown
+    assert problem in shown
+    assert f"{where}: {problem}" in wrong_use(capsys, "diff", name, "good.py")
+    assert f"{where}: {problem}" in wrong_use(capsys, "diff", "good.py", name)
+
+
+@pytest.mark.parametrize(
+    "line", ["print 'lr', lr", "except OSError, problem:", "type Pair = tuple[int, int]", "def f[T](x: T) -> T:"]
+)
+def test_the_syntax_of_another_version_of_python_is_no_error(line: str, here: Path) -> None:
+    body = {"except": f"try:\n    go()\n{line}\n    pass\n", "def": f"{line}\n    return x\n"}
+    (here / "old.py").write_text("lr = 1e-4\n" + body.get(line.partition(" ")[0], f"{line}\n"))
+    assert main(["check", "old.py"]) == 0
+
+
 def test_diff_shows_both_sides_and_what_it_means(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "a.yaml").write_text("lr: 1e-4\nfp16: false\nlogs: x\n")
     (here / "b.yaml").write_text("lr: 3e-4\nfp16: true\n")
@@ -128,6 +173,10 @@ def test_diff_shows_both_sides_and_what_it_means(here: Path, capsys: pytest.Capt
     assert shown.index("fp16 ") < shown.index("0.0003")
     assert "65,504" in shown
     assert "1 on one side only (--all shows them)" in shown
+    assert "2 affect stability, 0 others, 1 on one side only" in shown
+    (here / "c.yaml").write_text("lr: 3e-4\nfp16: false\nlogs: y\n")
+    assert main(["diff", "a.yaml", "c.yaml"]) == 1
+    assert "1 affects stability, 1 other, 0 on one side only; 1 is equal." in capsys.readouterr().out
     assert main(["diff", "a.yaml", "a.yaml"]) == 0
     assert "Same" in capsys.readouterr().out
     assert main(["diff", "a.yaml", "b.yaml", "--json"]) == 1

@@ -79,3 +79,20 @@ def test_a_usage_of_several_lines_is_indented_below_its_first(capsys, monkeypatc
     assert first.startswith("usage: stayfinite diagnose [-h]")
     assert rest
     assert all(line.startswith(" " * 7) for line in rest)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["check", "--memory", "t5-small", "--batch", "abc"], "--batch: expected a whole number, not 'abc'"),
+        (["check", "--memory", "t5-small", "--batch", "1.5"], "--batch: expected a whole number, not '1.5'"),
+        (["run", "--pause", "soon", "--", "true"], "--pause: expected a number, not 'soon'"),
+        (["check", "--precision", "int8"], "--precision: expected fp32, bf16, fp16 or pure-bf16, not 'int8'"),
+        (["check", "--format", "xml"], "--format: expected text, json, sarif, github or junit, not 'xml'"),
+    ],
+)
+def test_a_wrong_value_is_answered_with_what_the_flag_takes(words, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        raise SystemExit(main(words))
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith(f"stayfinite {words[0]}: {said}\n  fix: ")

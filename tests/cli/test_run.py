@@ -26,15 +26,18 @@ def attempts(place: Path, rank: int = 0) -> list[int]:
     return [int(line) for line in (place / f"attempts-{rank}").read_text().splitlines()]
 
 
-COUNTING = "import os, pathlib, sys; p = pathlib.Path({log!r}); p.open('a').write('x'); n = len(p.read_text()); {then}"
+COUNTING = (
+    "import os, pathlib, sys, time; p = pathlib.Path({log!r}); p.open('a').write('x'); n = len(p.read_text()); {then}"
+)
 
 
 @pytest.mark.parametrize(
     ("then", "code", "started", "said"),
     [
         ("sys.exit(0)", 0, 1, ""),
-        ("sys.exit(3 if n < 3 else 0)", 0, 3, "Restart 2 of 2"),
-        ("sys.exit(3)", 3, 3, "attempt 3 ended with 3. Gave up after 2 restarts."),
+        ("sys.exit(3 if n < 2 else 0)", 0, 2, "Restart 1 of 2"),
+        ("time.sleep(1.0); sys.exit(3)", 3, 3, "attempt 3 ended with 3. Gave up after 2 restarts."),
+        ("sys.exit(3)", 3, 2, "attempt 2 ended with 3 within a second, like the one before. Gave up"),
         ("os.kill(os.getpid(), 9)", 137, 3, "137 (SIGKILL)"),
         ("sys.exit(87)", 87, 1, "No restart"),
     ],

@@ -56,7 +56,7 @@ def test_json_holds_no_nan_even_where_the_checkpoint_does(tmp_path, capsys):
 
 def test_what_is_not_there_or_no_checkpoint_ends_with_2(tmp_path, capsys):
     assert main(["scan", str(tmp_path / "nowhere")]) == 2
-    assert "nowhere: No such file or directory" in capsys.readouterr().err
+    assert f"no such file: {tmp_path / 'nowhere'}\n  fix: check the path" in capsys.readouterr().err
     assert main(["scan", str(tmp_path)]) == 2
     assert "No checkpoint found" in capsys.readouterr().out
     assert main(["scan"]) == 2
@@ -90,3 +90,15 @@ def test_many_checkpoints_make_a_short_table(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "… 16 more: 16 good" in printed
     assert len(printed.splitlines()) < 40
+
+
+def test_errors_that_are_left_out_are_counted_before_any_warning(tmp_path, capsys):
+    for number in range(8):
+        (tmp_path / f"cut{number}.safetensors").write_bytes(b"")
+    large = weights() | {"head.weight": torch.full((4, 4), 1e30)}
+    torch.save(large, tmp_path / "large.pt")
+    assert main(["scan", str(tmp_path)]) == 1
+    printed = capsys.readouterr().out
+    assert printed.count("error SF703") == 6
+    assert printed.index("2 more errors of SF703: --json lists all") < printed.index("warning SF702")
+    assert "large.pt has extreme weights: values in 1 tensor overflow in fp16" in printed

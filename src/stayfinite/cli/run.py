@@ -39,8 +39,9 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Run:
     """Run a training command, and restart it after a crash: `stayfinite run --restarts 5 -- torchrun ... train.py`
 
-    A training that its guard stopped is not restarted. Exit codes: 0 done; 86, 87, 88 stopped by the guard; that of the
-    last attempt when restarts are used up; 128 + N after signal N; 2 on wrong use.
+    Not restarted: a training that its guard stopped, and a command that fails within a second twice in a row. Exit
+    codes: 0 done; 86, 87, 88 stopped by the guard; that of the last attempt when restarts are used up; 128 + N after
+    signal N; 2 on wrong use.
     """
 
     restarts: int = 5
@@ -98,12 +99,14 @@ class Supervisor:
     def _run(self) -> int:
         state = Supervision(most=self._settings.restarts, first_pause=self._settings.pause)
         while True:
+            started = time.monotonic()
             try:
                 code, began = self._attempt()
             except OSError as error:
                 _say(f"cannot run {self._command[0]}: {error.strerror or error}")
                 return 127
-            ending = Ending(code=code, began=began, stopped=self._stopped(), told=self._signal)
+            seconds = time.monotonic() - started
+            ending = Ending(code=code, began=began, stopped=self._stopped(), told=self._signal, seconds=seconds)
             following, state = after(ending, state)
             self._tell(following, state, ending)
             if following.move is Move.RESTART:
@@ -191,6 +194,8 @@ class Supervisor:
             where = next(iter(self._run_dirs), None)
             record = f" {where}/events.jsonl says why." if where else ""
             _say(f"the guard stopped training (exit code {following.code}). No restart: it would fail again.{record}")
+        elif following.move is Move.GIVE_UP and following.early:
+            _say(f"{attempt} within a second, like the one before. Gave up: fix the command, then run it again.")
         elif following.move is Move.GIVE_UP:
             restarts = f"{state.most} restart{'' if state.most == 1 else 's'}"
             last = f" The last attempt began at step {state.began}." if state.began >= 0 else " It took no step."

@@ -46,6 +46,8 @@ def run(settings: Scan) -> int:
             with reading_progress(quiet=settings.json) as told:
                 progress = partial(told, "scanning") if told else None
                 result = scan(settings.paths, quick=settings.quick, hashes=settings.hashes, progress=progress)
+        except FileNotFoundError as error:
+            raise UsageError(f"no such file: {error.filename or error}", fix="check the path") from error
         except OSError as error:
             raise UsageError(f"{error.filename or ''}: {error.strerror or error}") from error
     tell("scan", result.to_json(), show, as_json=settings.json, allow_nan=False)

@@ -19,6 +19,13 @@ LONGEST_PAUSE = 300.0
 """Longest pause before a restart, in seconds."""
 
 
+INSTANT = 1.0
+"""Seconds within which a training cannot have begun: the command itself is wrong."""
+
+MOST_INSTANT = 2
+"""Attempts in a row that may end so."""
+
+
 class Move(StrEnum):
     """Next action of the supervisor."""
 
@@ -45,6 +52,14 @@ class Ending:
     told: int | None = None
     """Signal that asked the supervisor itself to end, if any."""
 
+    seconds: float | None = None
+    """How long it ran; None if unknown."""
+
+    @property
+    def instant(self) -> bool:
+        """Whether the command refused by itself at once; a killed one may have been well."""
+        return self.began is None and self.code > 0 and self.seconds is not None and self.seconds < INSTANT
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervision:
@@ -58,6 +73,9 @@ class Supervision:
     futile: int = 0
     """Consecutive attempts that started no later than the one before."""
 
+    instant: int = 0
+    """Consecutive attempts that ended at once."""
+
     began: int = -1
     """Step that the last attempt with a step started from."""
 
@@ -69,6 +87,8 @@ class Next:
     move: Move
     code: int = 0
     pause: float = 0.0
+    early: bool = False
+    """It gives up with restarts left: the command cannot work."""
 
 
 def shown_code(code: int) -> int:
@@ -80,7 +100,7 @@ def after(ending: Ending, state: Supervision) -> tuple[Next, Supervision]:
     """Decide after the end of an attempt.
 
     An attempt that starts at a later step than the one before made progress (a checkpoint was written) and resets the
-    pause. Others double it.
+    pause. Others double it. A command that ends at once, twice in a row, cannot work.
     """
     if ending.code == 0:
         return Next(move=Move.DONE), state
@@ -89,7 +109,11 @@ def after(ending: Ending, state: Supervision) -> tuple[Next, Supervision]:
     if ending.told is not None:
         return Next(move=Move.TOLD, code=128 + ending.told), state
     began = state.began if ending.began is None else ending.began
-    state = replace(state, futile=0 if began > state.began else state.futile + 1, began=began)
+    first = state.restarts == 0
+    futile = 0 if first or began > state.began else state.futile + 1
+    state = replace(state, futile=futile, began=began, instant=state.instant + 1 if ending.instant else 0)
+    if state.instant >= MOST_INSTANT and state.restarts < state.most:
+        return Next(move=Move.GIVE_UP, code=shown_code(ending.code), early=True), state
     if state.restarts >= state.most:
         return Next(move=Move.GIVE_UP, code=shown_code(ending.code)), state
     pause = min(state.first_pause * 2.0 ** min(state.futile, 32), LONGEST_PAUSE)

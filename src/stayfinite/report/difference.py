@@ -17,7 +17,7 @@ def show_difference(comparison: Mapping[str, Any], console: Console, *, everythi
     """Print a comparison from its plain data."""
     comparison = printable_parts(comparison)
     if comparison["same"]:
-        console.print(Text(f"Same: all {comparison['equal']} settings are equal.", style="bold green"))
+        console.print(Text(f"Same: {_all(comparison['equal'])} equal.", style="bold green"))
         return
     shown = [each for each in comparison["one_sided"] if everything or each["means"]]
     parts = (
@@ -34,9 +34,16 @@ def show_difference(comparison: Mapping[str, Any], console: Console, *, everythi
         for row in rows:
             _show_row(row, widths, console)
     hidden = len(comparison["one_sided"]) - len(shown)
-    counts = [f"{len(comparison['training'])} affect stability", f"{len(comparison['other'])} others"]
+    weighty, other = len(comparison["training"]), len(comparison["other"])
+    counts = [f"{weighty} affect{'s' if weighty == 1 else ''} stability", f"{other} other{'' if other == 1 else 's'}"]
     counts.append(f"{len(comparison['one_sided'])} on one side only{' (--all shows them)' if hidden else ''}")
-    console.print(Text(f"\n{', '.join(counts)}; {comparison['equal']} are equal.", style="dim"))
+    equal = comparison["equal"]
+    same = f"{equal} {'is' if equal == 1 else 'are'} equal"
+    console.print(Text(f"\n{', '.join(counts)}; {same}.", style="dim"))
+
+
+def _all(count: int) -> str:
+    return "the only setting is" if count == 1 else f"all {count} settings are"
 
 
 def _widths(comparison: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:

@@ -5,12 +5,14 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from stayfinite.readers.checkpoints.result import counted
 from stayfinite.report.printable import in_one_line, printable_parts
 
 STYLES = {"good": "green", "poisoned": "bold red", "damaged": "red", "suspect": "yellow", "unknown": "yellow"}
@@ -18,8 +20,8 @@ COLOURS = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 ROWS = 24
 """More checkpoints than this are elided in the middle."""
 
-FULL = 3
-"""Findings per code shown with evidence; for info, only one."""
+MOST = {"error": 6, "warning": 3, "info": 1}
+"""Findings per code that are shown."""
 
 
 def show(result: Mapping[str, Any], console: Console) -> None:
@@ -51,7 +53,9 @@ def last_line(result: Mapping[str, Any]) -> str:
         by = _called(entered["by"], entered["by_step"])
         if entered["after"] is None:
             dated = entered["by_step"] is not None and many > 1
-            words.append(f"Already bad in the oldest one, {by}." if dated else f"{by} holds NaN or inf.")
+            held = next((each["not_finite"] for each in result["checkpoints"] if each["path"] == entered["by"]), None)
+            holds = "holds NaN or inf" if held else "would make the next step NaN"
+            words.append(f"Already bad in the oldest one, {by}." if dated else f"{by} {holds}.")
         elif entered["after_step"] is not None and entered["by_step"] is not None:
             words.append(f"First bad between step {entered['after_step']} and step {entered['by_step']}.")
         else:
@@ -94,24 +98,30 @@ def _table(checkpoints: Sequence[Mapping[str, Any]], base: str) -> Table:
 
 
 def _findings(findings: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
+    """The findings in their order, worst first; what is left out is counted before anything milder is shown."""
+    kinds = Counter((finding["severity"], finding["code"]) for finding in findings)
     shown: Counter[tuple[str, str]] = Counter()
-    for finding in findings:
-        kind = (finding["code"], finding["severity"])
-        shown[kind] += 1
-        if shown[kind] > (1 if finding["severity"] == "info" else FULL):
-            continue
-        # Tensor names may hold brackets, so no markup.
-        yield Text(f"\n{finding['severity']} {finding['code']} {finding['cause']}", style=COLOURS[finding["severity"]])
-        yield Text(f"  {finding['title']}  ({finding['where']})")
-        for line in finding["evidence"]:
-            yield Text(f"    {line}", style="dim")
-        yield Text(f"  fix: {finding['fix']}")
-    for (code, severity), count in shown.items():
-        more = count - (1 if severity == "info" else FULL)
-        if more > 0:
-            yield Text(f"{more} more {code} of severity {severity}: --json lists them all", style="dim")
+    for severity, alike in groupby(findings, key=lambda finding: str(finding["severity"])):
+        for finding in alike:
+            kind = (severity, finding["code"])
+            if shown[kind] < MOST[severity]:
+                shown[kind] += 1
+                yield from _finding(finding)
+        for (of, code), count in kinds.items():
+            more = count - MOST[severity] if of == severity else 0
+            if more > 0:
+                yield Text(f"\n{counted(more, f'more {severity}')} of {code}: --json lists all", style="dim")
     if findings:
         yield Text("")
+
+
+def _finding(finding: Mapping[str, Any]) -> Iterator[Text]:
+    # Tensor names may hold brackets, so no markup.
+    yield Text(f"\n{finding['severity']} {finding['code']} {finding['cause']}", style=COLOURS[finding["severity"]])
+    yield Text(f"  {finding['title']}  ({finding['where']})")
+    for line in finding["evidence"]:
+        yield Text(f"    {line}", style="dim")
+    yield Text(f"  fix: {finding['fix']}")
 
 
 def _common(paths: Sequence[str]) -> str:

@@ -117,6 +117,34 @@ def test_validation_rows_with_an_id_of_the_training_data_are_found(tmp_path, col
     assert "b.csv:2 as a.csv:9" in found(train, val=[val], group=option)["train-val-overlap"]
 
 
+def numbered(start, count, text):
+    return [[n, text(n), f"t {n}"] for n in range(start, start + count)]
+
+
+def test_short_rows_copied_with_their_ids_are_found_although_the_ids_look_like_row_numbers(tmp_path):
+    rows = numbered(0, 500, lambda n: f"source sentence number {n} hello")
+    train = write_csv(tmp_path / "tr.csv", ["id", "source", "target"], [*rows, *rows[:50]])
+    held = [*rows[:40], *numbered(600, 60, lambda n: f"new sentence {n}")]
+    says = found(train, val=[write_csv(tmp_path / "va.csv", ["id", "source", "target"], held)])["train-val-overlap"]
+    assert "40.0% of the validation rows are in the training set" in says
+    assert "40.0% of the validation rows share an id with the training set" in says
+    assert "va.csv:2 as tr.csv:2" in says
+
+
+@pytest.mark.parametrize("answers", [("yes", "no"), tuple(LETTERS)])
+def test_short_answers_under_ids_that_restart_in_each_file_coincide_by_chance(answers, tmp_path):
+    rng = random.Random(4)
+    names = ["id", "source", "target"]
+    train, held = ([[n, f"q {rng.choice(answers)}", rng.choice(answers)] for n in range(count)] for count in (400, 80))
+    files = write_csv(tmp_path / "tr.csv", names, train), write_csv(tmp_path / "va.csv", names, held)
+    assert "train-val-overlap" not in found(files[0], val=[files[1]])
+
+
+def test_a_file_given_as_both_splits_overlaps_whole(tmp_path):
+    path = write_csv(tmp_path / "tr.csv", ["source", "target"], [["a b", "c"], ["d e", "f"]] * 20)
+    assert "100.0% of the validation rows" in found(path, val=[path])["train-val-overlap"]
+
+
 @pytest.mark.parametrize(
     ("damage", "kind"),
     [

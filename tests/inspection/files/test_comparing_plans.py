@@ -119,7 +119,7 @@ def test_a_side_without_any_setting_is_an_error(here: Path) -> None:
             "model:\n  lr: 3e-4\noptimizer:\n  lr: 3e-1\n",
             "optimizer_lr",
         ),
-        ("bf16:\n  enabled: true\n", "bf16:\n  enabled: true\nfp16:\n  enabled: true\n", "fp16_enabled"),
+        ("bf16:\n  enabled: true\n", "bf16:\n  enabled: true\nfp16:\n  enabled: true\n", "precision"),
         ("bf16: auto\n", "bf16: true\n", "bf16"),
     ],
 )
@@ -140,6 +140,22 @@ def test_the_second_of_two_calls_may_be_the_one_that_differs(here: Path) -> None
     (found,) = compare("one.py", "other.py").training
     assert (found.left and found.left.value, found.right and found.right.value) == (128, 64)
     assert compare("one.py", "one.py").same
+
+
+def test_formats_that_exclude_each_other_and_clipping_that_is_gone_come_first(here: Path) -> None:
+    (here / "one.yaml").write_text("bf16: true\nfp16: true\nmax_grad_norm: 1.0\nseed: 1\noutput_dir: a\n")
+    (here / "other.json").write_text('{"fp16": {"enabled": true}, "bf16": {"enabled": true}, "seed": 2}')
+    found = compare("one.yaml", "other.json")
+    assert [each.name for each in found.training] == ["precision", "max_grad_norm", "seed"]
+    assert "only one of fp16 and bf16" in found.training[0].means
+    assert found.training[1].right is not None
+    assert found.training[1].right.value == "not set"
+    assert compare("one.yaml", "one.yaml").same
+
+
+def test_two_commands_have_headings_of_their_own(here: Path) -> None:
+    found = compare("python train.py --lr 1e-4", "python train.py --lr 2e-4")
+    assert (found.left, found.right) == ("command 1", "command 2")
 
 
 def test_a_value_that_a_command_overrules_is_no_difference(here: Path) -> None:

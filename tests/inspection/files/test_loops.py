@@ -165,3 +165,69 @@ def test_a_scaler_by_any_name_has_to_unscale_before_clipping(name: str, here: Pa
     assert [cause for _, cause, _ in said(text, here)] == ["clip-before-unscale"]
     unscaled = text.replace("torch.nn.utils.clip", f"{name}.unscale_(optimizer)\n        torch.nn.utils.clip")
     assert said(unscaled, here) == []
+
+
+BEFORE = loop(backward="optimizer.step()", step="loss.backward()")
+
+
+@pytest.mark.parametrize(
+    "text", [BEFORE, loop(clear="", backward="optimizer.step()", step="loss.backward()\n        optimizer.zero_grad()")]
+)
+def test_a_step_between_zero_grad_and_backward_is_named(text: str, here: Path) -> None:
+    assert [(severity, cause) for severity, cause, _ in said(text, here)] == [("error", "cleared-before-step")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        loop(clear="optimizer.step()\n        optimizer.zero_grad()", step=""),  # the gradient of the batch before
+        BEFORE.replace("optimizer.step()", "optimizer.step(closure)"),
+        BEFORE.replace("optimizer.step()", "gradient_of(model)\n        optimizer.step()"),
+        BEFORE.replace("optimizer.step()", "agent.learn(x)\n        optimizer.step()"),
+        BEFORE.replace("        optimizer.step()", "        if ready: optimizer.step()"),
+        BEFORE.replace("optimizer.zero_grad()", "critic_opt.zero_grad()"),
+    ],
+)
+def test_a_step_whose_gradient_came_from_elsewhere_is_left_in_peace(text: str, here: Path) -> None:
+    assert "cleared-before-step" not in [cause for _, cause, _ in said(text, here)]
+
+
+def with_loss(made: str, out: str, given: str = "out", more: str = "") -> str:
+    text = loop(before=made).replace("loss = criterion(model(x), y)", f"out = {out}\n{more}        loss = {given}")
+    return text if made else text.replace("criterion(", "torch.nn.BCEWithLogitsLoss()(")
+
+
+BCE = "criterion = torch.nn.BCEWithLogitsLoss()"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (with_loss(BCE, "torch.sigmoid(model(x))", "criterion(out, y)"), True),
+        (with_loss("", "model(x).sigmoid()", "criterion(out, y)"), True),
+        (with_loss(BCE, "model(x)", "criterion(torch.sigmoid(out), y)"), True),
+        (with_loss(BCE, "model(x)", "criterion(out, torch.sigmoid(y))"), False),
+        (with_loss(BCE, "model(x)", "criterion(out, y) ; shown = torch.sigmoid(out)"), False),
+        (with_loss(BCE, "torch.sigmoid(gate(x))", "criterion(out, y)", "        out = out * model(x)\n"), False),
+        (with_loss("criterion = torch.nn.BCELoss()", "torch.sigmoid(model(x))", "criterion(out, y)"), False),
+    ],
+)
+def test_a_sigmoid_before_a_loss_that_applies_one_is_named_and_one_for_a_metric_is_not(
+    text: str, named: bool, here: Path
+) -> None:
+    assert ("softmax-before-cross-entropy" in [cause for _, cause, _ in said(text, here)]) is named
+
+
+@pytest.mark.parametrize(
+    ("formula", "named"),
+    [
+        ("torch.sqrt(out - out.mean()).sum()", True),
+        ("torch.log(out - out.mean(dim=1, keepdim=True)).sum()", True),
+        ("torch.sqrt((out - out.mean()) ** 2 + 1e-6).sum()", False),
+        ("torch.sqrt((out - out.mean()).abs() + 1e-6).sum()", False),
+        ("torch.sqrt(out - out.min() + 1e-6).sum()", False),
+    ],
+)
+def test_a_root_of_what_is_below_its_own_mean_is_named(formula: str, named: bool, here: Path) -> None:
+    text = with_loss("criterion = 0", "model(x)", formula)
+    assert ("loss-formula-singularity" in [cause for _, cause, _ in said(text, here)]) is named

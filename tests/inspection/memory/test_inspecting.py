@@ -87,6 +87,24 @@ def test_the_suggestion_says_what_would_make_it_fit(words: tuple[str, ...], says
     assert says in asked(capsys, *words)[1]["banner"]["suggestion"]
 
 
+def test_the_fix_and_the_suggestion_are_one_and_fit_by_the_same_estimate(capsys: Any) -> None:
+    code, found = asked(capsys, "llama-2-7b", "--batch", "8", "--gpu", "A100")
+    suggestion = found["banner"]["suggestion"]
+    assert code == 1
+    assert suggestion.startswith("train with adapters (--lora 16) in pure bf16 with checkpointing: up to batch 72 fits")
+    assert found["findings"][0]["fix"] == suggestion
+    words = ("llama-2-7b", "--gpu", "A100", "--lora", "16", "--precision", "pure-bf16", "--checkpointing", "on")
+    assert [asked(capsys, *words, "--batch", batch)[0] for batch in ("72", "73")] == [0, 1]
+
+
+def test_a_card_of_several_sizes_says_how_another_is_named(capsys: Any) -> None:
+    for card, size in (("A100", "80"), ("P100", "16"), ("RTX 3080", "12")):
+        shown = asked(capsys, "t5-small", "--gpu", card)[1]["banner"]["GPU"]
+        flag = shown.partition("--gpu ")[2]
+        assert asked(capsys, "t5-small", "--gpu", flag)[1]["banner"]["GPU"] == f"{card}, {size} GiB"
+    assert asked(capsys, "t5-small", "--gpu", "T4")[1]["banner"]["GPU"] == "T4, 15 GiB"
+
+
 def test_without_a_card_the_usual_ones_are_listed_and_nothing_is_judged(capsys: Any) -> None:
     code, found = asked(capsys, "gpt2", "--batch", "4")
     assert code == 0

@@ -59,6 +59,27 @@ def test_poison_in_the_optimizer_alone_is_poison(tmp_path):
     assert result.poison_entered.after is None
 
 
+def test_a_negative_second_moment_is_an_error_and_a_negative_first_one_is_none(tmp_path):
+    path = save_trainer_checkpoint(tmp_path, 500, weights())
+    state = optimizer_state()
+    state["state"][0]["exp_avg"][0, 0] = -1.0
+    torch.save(state, path / "optimizer.pt")
+    assert codes(scan([tmp_path])) == []
+    state["state"][0]["exp_avg_sq"][0, 0] = -1e-12
+    torch.save(state, path / "optimizer.pt")
+    finding = scan([tmp_path]).findings[0]
+    assert (finding.code, finding.severity) == ("SF702", "error")
+    assert "negative second moments: values in 1 tensor" in finding.title
+    assert "state.0.exp_avg_sq (F32): down to -1e-12" in finding.evidence[0]
+
+
+def test_a_view_that_leaves_out_negative_numbers_of_its_storage_is_no_negative_moment(tmp_path):
+    storage = torch.ones(8, 2)
+    storage[:, 1] = -1.0
+    torch.save({"state": {0: {"exp_avg_sq": storage[:, 0]}}}, tmp_path / "optimizer.pt")
+    assert codes(scan([tmp_path])) == []
+
+
 def test_another_training_beside_it_does_not_date_the_poison(tmp_path):
     save_trainer_checkpoint(tmp_path / "a", 500, weights())
     save_trainer_checkpoint(tmp_path / "a", 1500, poisoned())

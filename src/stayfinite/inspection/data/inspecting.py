@@ -68,6 +68,7 @@ def inspect_data(
     splits[0].read(progress)
     for held in splits[1:]:
         held.writing.rows_with = Counter()
+        held.beginning = splits[0].beginning  # a row must be short in both splits, or in none
         held.read(progress, splits[0].roles)
     parts = {split.name: told_beginnings(opened[split.name], split.sources) for split in splits}
     return _concluded(splits, known, limit, parts)

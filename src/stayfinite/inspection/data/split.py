@@ -63,6 +63,10 @@ class Split:
     beginning: int | None = None
     """Length of the prefix shared by all rows, in letters."""
     groups: Keys = field(default_factory=Keys)
+    short_ids: Keys = field(default_factory=Keys)
+    """Ids of the short rows."""
+    short_rows_with_id: Keys = field(default_factory=Keys)
+    """Short rows together with their ids: they coincide by copying, not by chance."""
     counters: list[int] = field(default_factory=lambda: [0, 0, 0])
     """Integer ids: count, smallest, largest."""
     writing: Writing = field(default_factory=Writing)
@@ -73,6 +77,8 @@ class Split:
     tokens: Tokens | None = None
     ids: TokenIds | None = None
     _reading: Source = field(init=False, repr=False)
+    _ids: list[str] = field(default_factory=list, repr=False)
+    """Ids of the chunk being read."""
 
     @property
     def rows(self) -> int:
@@ -242,9 +248,14 @@ class Split:
         if all(len(raw) >= least for raw in raws):
             self.long_rows.extend(rows, raws)
             return
-        for keys, long in ((self.long_rows, True), (self.short_rows, False)):
-            chosen = [row for row, raw in zip(rows, raws, strict=True) if (len(raw) >= least) == long]
-            keys.extend(chosen, [raws[row - first] for row in chosen])
+        long, short = ([row for row in rows if (len(raws[row - first]) >= least) is kind] for kind in (True, False))
+        self.long_rows.extend(long, [raws[row - first] for row in long])
+        self.short_rows.extend(short, [raws[row - first] for row in short])
+        known = [row for row in short if self._ids and self._ids[row - first]]
+        ids = [self._ids[row - first].encode("utf-8", "surrogatepass") for row in known]
+        self.short_ids.extend(known, ids)
+        pairs = (one + b"\0" + raws[row - first] for one, row in zip(ids, known, strict=True))
+        self.short_rows_with_id.extend(known, pairs)
 
     def _table(self, first: int, columns: dict[str, list[Any]]) -> None:
         roles = self._known_roles
@@ -258,7 +269,7 @@ class Split:
             self.writing.take(first, words)
 
     def _group(self, first: int, columns: dict[str, list[Any]]) -> None:
-        texts = list(map(as_text, columns.get(self._known_roles.group or "", ())))
+        texts = self._ids = list(map(as_text, columns.get(self._known_roles.group or "", ())))
         rows: Sequence[int] = range(first, first + len(texts))
         if not all(texts):
             rows = [row for row, text in zip(rows, texts, strict=True) if text]

@@ -13,6 +13,8 @@ from stayfinite.inspection.data.writing import KINDS
 from stayfinite.inspection.notes import Notes
 
 COMMON, COMMON_ROWS = 0.01, 10  # share and minimum number of rows that make a character common
+ONE_ROW = 0.95
+"""Ids per different row above which an id stands for one row."""
 EXPECTED = 50
 """Expected occurrences of a character in the training data if both were written alike."""
 
@@ -27,6 +29,8 @@ class Leak:
     """Number of short ones."""
     text_share: float
     """Share of validation rows; short ones count only beyond chance."""
+    same_id: Twins
+    """Short ones that have the id of their original, too."""
     ids: Twins | None
     """Validation rows with an id from the training data; None if ids are not meaningful."""
     id_share: float
@@ -42,15 +46,39 @@ def leak_between(train: Split, held: Split) -> Leak:
     # Short rows of independent splits coincide about as often as within one split.
     usual = twins_in(train.short_rows).twinned / max(1, len(train.short_rows))
     surplus = max(0.0, short - min(1.0, 1.5 * usual + 0.05) * len(held.short_rows))
-    ids, note = _by_id(train, held)
+    same_id = _copied_with_id(train, held)
+    ids, note = _by_id(train, held, same_id)
+    share = (text.copies.count + max(surplus, same_id.copies.count)) / rows
     return Leak(
         text=text,
         short=short,
-        text_share=(text.copies.count + surplus) / rows,
+        text_share=1.0 if _same_files(train, held) else share,
+        same_id=same_id,
         ids=ids,
         id_share=ids.copies.count / rows if ids is not None else 0.0,
         id_note=note,
     )
+
+
+def _same_files(train: Split, held: Split) -> bool:
+    """Whether the validation files are among those of the training data."""
+    files = [{source.path.resolve() for source in split.sources} for split in (train, held)]
+    return held.rows > 0 and files[1] <= files[0]
+
+
+def _copied_with_id(train: Split, held: Split) -> Twins:
+    """Short rows that are in both splits under one id; none where that may be chance."""
+    rows = len(train.short_rows_with_id)
+    if not rows or not len(held.short_rows_with_id):
+        return Twins()
+    pairs = twins_in(train.short_rows_with_id)
+    ids = rows - twins_in(train.short_ids).copies.count
+    if ids < ONE_ROW * (rows - pairs.copies.count):
+        return Twins()  # an id has several rows, such as a speaker's
+    shared = shared_between(train.short_rows_with_id, held.short_rows_with_id)
+    chance = (twins_in(train.short_rows).twinned - pairs.twinned) / rows
+    by_chance = min(1.0, 1.5 * max(0.0, chance)) * len(held.short_rows_with_id)
+    return shared if shared.copies.count > by_chance else Twins()
 
 
 def foreign_characters(train: Split, held: Split) -> dict[str, int]:
@@ -72,7 +100,7 @@ def foreign_characters(train: Split, held: Split) -> dict[str, int]:
     }
 
 
-def _by_id(train: Split, held: Split) -> tuple[Twins | None, str]:
+def _by_id(train: Split, held: Split, same_id: Twins) -> tuple[Twins | None, str]:
     roles = train.roles
     if roles is None or roles.group is None or not len(train.groups) or not len(held.groups):
         return None, ""
@@ -81,7 +109,10 @@ def _by_id(train: Split, held: Split) -> tuple[Twins | None, str]:
         return shared, ""
     if roles.group_given:
         return shared, ""
-    share = f"{shared.copies.count:,} rows share a {roles.group} with the training data"
+    if 2 * same_id.copies.count > shared.copies.count:
+        return shared, ""
+    article = "an" if roles.group[:1].lower() in "aeio" else "a"
+    share = f"{shared.copies.count:,} rows share {article} {roles.group} with the training data"
     unique = not twins_in(train.groups).copies.count
     if unique and _counted(train) and _counted(held):
         return None, f"{roles.group} restarts in each file"
@@ -156,15 +187,20 @@ def tell_copies(splits: list[Split], leak: Leak | None, notes: Notes) -> None:
         notes.check("Rows", "train/validation overlap", skipped="no --val given")
         return
     held = splits[1]
-    notes.saw("data.overlap_share", leak.text_share, _paired(held, train, leak.text))
+    pairs = _paired(held, train, leak.text) or _paired(held, train, leak.same_id)
+    notes.saw("data.overlap_share", leak.text_share, pairs)
     if leak.ids is not None:
         notes.saw("data.id_overlap_share", leak.id_share, _paired(held, train, leak.ids))
     seen = f"{leak.text.copies.count:,} validation rows are in the training data ({leak.text_share:.1%})"
-    seen += f", and {leak.short:,} short ones, likely by chance" if leak.short else ""
+    seen += f", and {leak.short:,} short ones, {_why(leak)}" if leak.short else ""
     if leak.ids is not None:
         seen += f"; {leak.ids.copies.count:,} by id"
     seen += f"; {leak.id_note}" if leak.id_note else ""
     notes.check("Rows", "train/validation overlap", "train-val-overlap", seen=seen)
+
+
+def _why(leak: Leak) -> str:
+    return f"{leak.same_id.copies.count:,} under the same id" if leak.same_id.copies.count else "likely by chance"
 
 
 def _paired(split: Split, train: Split, twins: Twins) -> str:

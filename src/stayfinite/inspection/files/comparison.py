@@ -16,8 +16,12 @@ from stayfinite.inspection.files.learning_rate import batch_of
 from stayfinite.inspection.files.matters import ACCUMULATION, BATCH, MATTERS, PRECISION, PRECISION_MEANS, Matter
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import Plan
-from stayfinite.inspection.files.sources import read_sources
+from stayfinite.inspection.files.sources import COMMAND, read_sources
+from stayfinite.inspection.files.wholeness import MEND, broken_in
 from stayfinite.rules.known import Known, is_on, number_in, written
+
+_BOTH = "fp16 and bf16"
+"""Shown as the format of a side that switches on both."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,11 @@ class Difference:
     """Its effect on stability; empty if none."""
 
     @property
+    def clash(self) -> bool:
+        """Whether both sides contradict themselves alike: no difference, but it comes before those."""
+        return [side.value for side in (self.left, self.right) if side is not None] == [_BOTH, _BOTH]
+
+    @property
     def differs(self) -> bool:
         """Whether both sides set it to different values."""
         return self.left is not None and self.right is not None and not same_value(self.left.value, self.right.value)
@@ -62,7 +71,7 @@ class Comparison:
     left: str
     right: str
     training: tuple[Difference, ...]
-    """Set differently and relevant for stability, most important first."""
+    """Set differently and relevant for stability, most important first; before them what contradicts itself alike."""
     other: tuple[Difference, ...]
     """Set differently, but not relevant for stability: paths, logging."""
     one_sided: tuple[Difference, ...]
@@ -103,19 +112,25 @@ def compare(left: str, right: str) -> Comparison:
     """Compare two files or commands. Raises UsageError if one cannot be read."""
     plans = tuple(Plan(sources=read_sources([each])) for each in (left, right))
     for plan, name in zip(plans, (left, right), strict=True):
+        for broken in broken_in(plan.sources)[:1]:
+            raise UsageError(f"{broken.where}: {broken.text}", fix=MEND)
         if not plan.settings:
             raise UsageError(f"no settings found in {name}", fix="name a config, a script, a notebook or a command")
     taken: tuple[set[int], set[int]] = (set(), set())
     found = [*_precision(plans, taken), *_matters(plans, taken), *_rest(plans, taken)]
     both = [each for each in found if each.left is not None and each.right is not None]
     differing = [each for each in both if each.differs]
+    names = [plan.sources[0].name for plan in plans]
+    if names == [COMMAND, COMMAND]:
+        names = [f"{COMMAND} 1", f"{COMMAND} 2"]
+    clashes = [each for each in both if each.clash] if len(differing) + len(found) > len(both) else []
     return Comparison(
-        left=plans[0].sources[0].name,
-        right=plans[1].sources[0].name,
-        training=tuple(each for each in differing if each.means),
+        left=names[0],
+        right=names[1],
+        training=(*clashes, *(each for each in differing if each.means)),
         other=tuple(each for each in differing if not each.means),
         one_sided=tuple(sorted((each for each in found if each not in both), key=lambda each: not each.means)),
-        equal=len(both) - len(differing),
+        equal=len(both) - len(differing) - len(clashes),
     )
 
 
@@ -123,12 +138,15 @@ def _precision(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator
     """The number format first, whichever switch sets it."""
     known = [plan.precision or _left_open(plan) for plan in plans]
     formats = ["fp32" if each is None else str(each.value) for each in known]
-    for plan, ids, number_format in zip(plans, taken, formats, strict=True):
-        # A switch for a format other than the effective one is a separate setting: both may be on.
-        ids.update(id(each) for each in plan.settings if _is_switch(each) and not _asks_for_other(each, number_format))
+    for index, (plan, ids) in enumerate(zip(plans, taken, strict=True)):
+        switches = [each for each in plan.settings if _is_switch(each)]
+        ids.update(map(id, switches))
+        if any(_asks_for_other(each, formats[index]) for each in switches):
+            formats[index] = _BOTH
     if all(each is None for each in known):
         return
     names = {"" if each is None else _last(each.text.partition(":")[0]) for each in known}
+    names |= {"precision"} if _BOTH in formats else set()
     sides = []
     for each, number_format in zip(known, formats, strict=True):
         if each is None:
@@ -141,6 +159,8 @@ def _precision(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator
     if formats[0] == formats[1]:  # two spellings of one format
         sides = [replace(side, value=formats[0]) for side in sides]
     means = PRECISION_MEANS.get(frozenset(formats), "values finite in one format may overflow in the other")
+    if _BOTH in formats:
+        means = "only one of fp16 and bf16 can apply: switch one off"
     called = names.pop() if len(names) == 1 else "precision"
     yield Difference(name=called, left=sides[0], right=sides[1], means=means)
 
@@ -179,7 +199,10 @@ def _matter(matter: Matter, plans: tuple[Plan, ...], taken: tuple[set[int], ...]
     if matter.higher and all(value is not None and math.isfinite(value) and value > 0 for value in numbers):
         low, high = sorted(value for value in numbers if value is not None)
         means = matter.higher.format(ratio=f"{high / low:.3g}" if high < 100 * low else f"{high / low:,.0f}")
-    yield Difference(name=_called(matter.key, sides), left=sides[0], right=sides[1], means=means)
+    name = _called(matter.key, sides)
+    if matter.key == "clipping":  # without it, a single gradient can end the training
+        sides = [side or Side(name="", value="not set", where="") for side in sides]
+    yield Difference(name=name, left=sides[0], right=sides[1], means=means)
 
 
 def _batch(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Difference]:

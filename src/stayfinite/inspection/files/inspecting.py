@@ -23,11 +23,11 @@ from stayfinite.inspection.files.plan import Plan
 from stayfinite.inspection.files.post_training import look_at_post_training
 from stayfinite.inspection.files.precision import look_at_eight_bits, look_at_precision
 from stayfinite.inspection.files.schedule import look_at_clipping, look_at_schedule
-from stayfinite.inspection.files.sources import COMMAND, Source, read_sources
+from stayfinite.inspection.files.sources import COMMAND, Source, missing_script, read_sources
+from stayfinite.inspection.files.wholeness import MEND, broken_in
 from stayfinite.inspection.ignoring import BadIgnore, Remark, remarks_in, without_ignored
 from stayfinite.inspection.inspection import Inspection, conclude
 from stayfinite.inspection.notes import CONTRADICTION, Line, Notes, ruled
-from stayfinite.readers.configs.script_settings import open_bracket
 from stayfinite.readers.configs.spans import Span, spans_of
 from stayfinite.rules.cards import card_asked_for
 from stayfinite.rules.facts import Facts
@@ -80,7 +80,7 @@ CAUSES = (
 
 FROM_LOOPS = (
     "clip-before-unscale", "no-zero-grad", "accumulation-unscaled", "detached-loss", "step-missing",
-    "cleared-before-step",
+    "cleared-before-step", "softmax-before-cross-entropy", "loss-formula-singularity",
 )  # fmt: skip
 """Faults that the syntax tree of a loop shows; the words of a program, which logs quote, prove them less."""
 
@@ -136,9 +136,6 @@ TOPICS = (
 """In check list order."""
 
 
-_MEND = "fix the syntax error"
-
-
 def inspect_files(
     arguments: Sequence[str], *, gpu: str | None = None, instead: Mapping[str, str] | None = None
 ) -> Inspection:
@@ -148,12 +145,15 @@ def inspect_files(
     """
     card = None if gpu is None else card_asked_for(gpu)
     plan = Plan(sources=read_sources(arguments, card, instead), card=card)
-    if not plan.settings:
+    if not plan.settings and not broken_in(plan.sources):
         names = ", ".join(source.name for source in plan.sources)
         raise UsageError(f"no settings found in {names}", fix="name the config, script or command that starts the run")
     notes = Notes()
     for source in plan.sources:
         notes.heading(source.name, _described(source))
+        missing = missing_script(source.text, source.settings) if source.kind == "command" else ""
+        if missing:
+            notes.heading(missing, "no such file here: its defaults are not known")
     _say_overruled(plan, notes)
     _look_at_wholeness(plan, notes)
     for look in TOPICS:
@@ -180,23 +180,13 @@ def _described(source: Source) -> str:
 
 def _look_at_wholeness(plan: Plan, notes: Notes) -> None:
     """Files that their own parser rejects: a launch fails on them."""
-    refused = [
-        (source.kind, f"{source.name} {text}", where)
-        for source in plan.sources
-        if source.kind in ("json", "yaml", "toml", "notebook")
-        for where, text in source.settings.notes
-        if where == source.name and text.startswith(("incomplete", "read line by line"))
-    ]
-    broken = [(text, where) for kind, text, where in refused if kind != "notebook"]
-    cells = [(text, where, _MEND) for kind, text, where in refused if kind == "notebook"]
-    for source in plan.sources:
-        cut = open_bracket(source.text) if source.kind == "script" and source.name.endswith(".py") else None
-        if cut is not None:
-            broken.append((f"{source.name} is not valid Python: {cut[1]}", f"{source.name}:{cut[0]}"))
-    for text, where in broken:
-        notes.contradict(text, where, _MEND)
-    notes.remark("plan.broken_cells", *cells)  # the other cells still run
-    if broken or cells:
+    broken = broken_in(plan.sources)
+    for each in broken:
+        if each.in_a_cell:
+            notes.remark("plan.broken_cells", (each.text, each.where, MEND))
+        else:
+            notes.contradict(each.text, each.where, MEND)
+    if broken:
         notes.check("Files", "file contents", CONTRADICTION)
 
 

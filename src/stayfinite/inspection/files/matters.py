@@ -29,7 +29,7 @@ MATTERS = (
            "updates are {ratio} times as large: the higher rate diverges first"),
     Matter("warmup", (*WARMUP, "warmup_epochs", "warmup_num_steps", "lr_warmup_steps", "warmup_proportion"),
            "shorter warmup reaches the full rate before Adam's averages settle"),
-    Matter("clipping", (*CLIP, "clip"), "the lower limit stops a single huge gradient; 0 or none does not"),
+    Matter("clipping", (*CLIP, "clip"), "a limit above 0 contains a single huge gradient; 0 or none does not"),
     Matter("input length", (
         "max_source_length", "max_input_length", "max_input_len", "max_source_len", "max_src_len", "max_seq_length",
         "max_seq_len", "max_sequence_length", "cutoff_len", "sequence_len", "seq_length", "seq_len", "max_length",

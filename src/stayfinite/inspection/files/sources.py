@@ -85,7 +85,23 @@ def _read_command(argument: str) -> Source:
     settings = without_secrets(Settings(settings_of_command(argument, COMMAND)))
     if not settings:
         raise UsageError(f"no options in the command {argument!r}", fix="give the whole command in quotes")
+    missing = missing_script(argument, settings)
+    if missing and all(last_step(each) in _OPERANDS for each in settings):
+        raise UsageError(f"no such file: {missing}", fix="check the path")
     return Source(name=COMMAND, kind="command", text=argument, settings=settings)
+
+
+_OPERANDS = frozenset({"script", "config", "-u", "-O", "-B", "u", "O", "B"})
+"""Words that name files, and switches of Python itself; without the files they tell nothing."""
+_ELSEWHERE = lazy_regex(r"\bcd\s|[$`*?~]|--(?:chdir|working[-_]dir)|docker|kubectl|\bssh\b")
+
+
+def missing_script(command: str, settings: Settings) -> str:
+    """The script that a command starts, if it should be here and is not; else empty."""
+    scripts = [each.value for each in settings if last_step(each) == "script" and isinstance(each.value, str)]
+    if len(scripts) != 1 or _ELSEWHERE.search(command) or Path(scripts[0]).exists():
+        return ""
+    return scripts[0]
 
 
 def _is_command(argument: str) -> bool:

@@ -169,10 +169,10 @@ def advice(shape: Shape, found: Sequence[Column], card: Card) -> str:
     fitting = [each for each in fitting if not _risky(each, overflows)] or fitting
     if fitting:
         best = max(fitting[:2], key=lambda each: each.plan.precision.autocast)
-        text = f"{_named(best)} fits with batch {planned} on {card.name}; the largest batch is {best.largest}"
+        text = f"{_named(best)} fits with batch {planned} on {card.name}; largest batch: {best.largest}"
         more = [each for each in fitting if (each.largest or 0) > (best.largest or 0)]
         most = max(more, key=lambda each: each.largest or 0, default=None)
-        text += f", and {most.largest} in {_named(most)}" if most is not None else ""
+        text += f" as is; {most.largest} in {_named(most)}" if most is not None else ""
         if best.plan.precision.name == "pure-bf16" and not best.plan.lora:
             text += f". Weights in bf16 lose small updates: prefer adapters (--lora {RANK})"
         return text + (_OVERFLOWS if _risky(best, overflows) else "")
@@ -204,8 +204,8 @@ def _rescue(shape: Shape, plan: Plan, card: Card) -> str:
     lora = plan.lora or RANK
     thrift = replace(plan, batch=1, checkpointing=True)
     attempts = (
-        ("the optimizer adamw-8bit", replace(thrift, precision=half, optimizer="adamw-8bit")),
-        ("the optimizer adafactor", replace(thrift, precision=half, optimizer="adafactor")),
+        ("--optimizer adamw-8bit", replace(thrift, precision=half, optimizer="adamw-8bit")),
+        ("--optimizer adafactor", replace(thrift, precision=half, optimizer="adafactor")),
         (f"adapters (--lora {lora})", replace(thrift, precision=frozen, lora=lora)),
         (
             f"adapters on 8-bit weights (--lora {lora} --base 8bit)",
@@ -221,11 +221,12 @@ def _rescue(shape: Shape, plan: Plan, card: Card) -> str:
             continue
         tried = column(shape, attempt, what, card)
         if tried.fits:
-            return f"not even one row fits on {card.name}; with {what} and checkpointing batch {tried.largest} fits"
+            way = f"train with {what} in {attempt.precision.title} with checkpointing"
+            return f"{way}: up to batch {tried.largest} fits on {card.name}; as asked, not even one row does"
     shorter = column(shape, replace(attempts[-1][1], seq=128, target_seq=128), "", card)
     if plan.seq > 128 and shorter.fits and shape.vocabulary:
-        return f"nothing fits on {card.name} at {plan.seq} tokens; 128 tokens with {attempts[-1][0]} fit"
-    return f"this model does not fit on one {card.name}: shard it (FSDP, ZeRO 3) or use a larger GPU"
+        return f"train on 128 tokens with {attempts[-1][0]}: nothing fits on {card.name} at {plan.seq} tokens"
+    return f"shard it (FSDP, ZeRO 3) or use a larger GPU: this model does not fit on one {card.name}"
 
 
 def _named(each: Column) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import get_args
 
@@ -116,7 +117,7 @@ def inspect_memory(request: MemoryRequest) -> Inspection:
     card = None if card is not None and card.is_none else card
     library = installed_transformers()
     found = columns(shape, request.plan(card, library), card, request.precision, request.checkpointing)
-    notes = _notes(shape, found, card)
+    notes = _notes(shape, found, card, request.gpu or "")
     if shape.family == "t5" and request.attention != "eager":
         notes.heading("attention", _attention_of(library))
     disagreement = _weights_on_disk(request, found[0])
@@ -125,7 +126,7 @@ def inspect_memory(request: MemoryRequest) -> Inspection:
     return conclude(notes)
 
 
-def _notes(shape: Shape, found: list[Column], card: Card | None) -> Notes:
+def _notes(shape: Shape, found: list[Column], card: Card | None, asked: str) -> Notes:
     notes = Notes()
     first = found[0].estimate
     notes.heading("model", f"{shape.name}, {first.parameters:,} parameters, {first.trained:,} of them trained")
@@ -135,8 +136,10 @@ def _notes(shape: Shape, found: list[Column], card: Card | None) -> Notes:
     if card is None:
         notes.check("Memory", "peak memory on the GPU", "out-of-memory", skipped="no GPU given: --gpu T4, for example")
     else:
-        notes.heading("GPU", f"{card.name}, {card.memory_gib:g} GiB")
-        notes.heading("suggestion", advice(shape, found, card))
+        suggestion = advice(shape, found, card)
+        notes.heading("GPU", f"{card.name}, {card.memory_gib:g} GiB{_other_sizes(card, asked)}")
+        notes.heading("suggestion", suggestion)
+        notes.saw("memory.what_fits", suggestion)
         running = [column for column in found if column.runs] or found
         best = min(running, key=lambda column: column.share or 0.0)
         notes.saw("memory.estimate_share", best.share, f"{best.name} on {card.name}")
@@ -146,6 +149,15 @@ def _notes(shape: Shape, found: list[Column], card: Card | None) -> Notes:
         if alike:
             notes.tables.append(table_of(shape, alike, card))
     return notes
+
+
+def _other_sizes(card: Card, asked: str) -> str:
+    """How to name another size, unless one was named."""
+    others = [each for each in card.sizes if each != card.memory_gib]
+    if not others or re.search(r"\d\s*gi?b?\b", asked, re.IGNORECASE):
+        return ""
+    flags = [f"--gpu {card.name.replace(' ', '-')}-{each:g}GB" for each in others]
+    return f", its smallest size; for another: {' or '.join(flags)}"
 
 
 def _seen(found: list[Column]) -> str:

@@ -150,6 +150,9 @@ class TensorValues:
     largest: float = 0.0
     """Largest finite magnitude."""
 
+    smallest: float = 0.0
+    """The lowest finite number if it is negative, of all elements that are the tensor's own; else 0."""
+
     constant: float | None = None
     """The value of all elements, if they share one finite value."""
 

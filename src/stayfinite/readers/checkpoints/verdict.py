@@ -105,9 +105,33 @@ def _magnitudes(scanned: Scanned) -> None:
             "SF702",
             "warning",
             0.8 if lines[0][0] > 1e3 * bound else 0.6,
-            title=f"{scanned.name} has extreme values: {len(lines)} of its {kind} {overflow}",
+            title=f"{scanned.name} has extreme {kind}: values in {counted(len(lines), 'tensor')} {overflow}",
             evidence=listed([line for _, line in lines]),
             fix="compare with an earlier checkpoint: growth means divergence; do not cast it to fp16",
+        )
+
+
+_SECOND_MOMENT = lazy_regex(r"(?:.*\.)?(?:(?:max_)?exp_avg_sqs?(?:_row|_col)?|square_avgs?)(?:\.\d+)*")
+
+
+def _second_moments(scanned: Scanned) -> None:
+    """Averages of squares below 0: their square root is NaN, and so are the weights after the next step."""
+    lines = [
+        f"{place.name} ({place.dtype}): down to {values.smallest:.4g}, in {file.path.name}"
+        for file, place, values in scanned.tensors()
+        if values.smallest < 0
+        and place.dtype in FLOATS
+        and not place.dtype.startswith("C")
+        and _SECOND_MOMENT.fullmatch(place.name)
+    ]
+    if lines:
+        scanned.record(
+            "SF702",
+            "error",
+            0.95,
+            title=f"{scanned.name} holds negative second moments: values in {counted(len(lines), 'tensor')}",
+            evidence=listed(lines),
+            fix="do not resume from it: the next optimizer step takes their square root, which is NaN",
         )
 
 
@@ -163,7 +187,7 @@ _TROUBLES: dict[str, tuple[str, Severity, float, str]] = {
 def judge(scanned: Scanned) -> None:
     """Record all findings about one checkpoint."""
     scanned.findings.clear()
-    for look in (_damage, _poison, _numbers, _magnitudes, _emptiness):
+    for look in (_damage, _poison, _numbers, _second_moments, _magnitudes, _emptiness):
         look(scanned)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.readers.configs.loss_inputs import losses_with_sigmoid, roots_below_zero, sigmoids_twice
 from stayfinite.readers.configs.program.names import dotted_name
 from stayfinite.readers.configs.script_calls import is_optimizer
 
@@ -20,6 +21,10 @@ _MICRO = lazy_regex(r"accum|micro", re.IGNORECASE)
 _ADAPTIVE = lazy_regex(r"adam|rmsprop|lamb|adafactor|lion", re.IGNORECASE)
 _NUMBERS = frozenset({"item", "detach", "numpy", "tolist"})
 _MAKERS = frozenset({"tensor", "Tensor", "FloatTensor", "as_tensor", "from_numpy", "float", "Variable"})
+_MAY_CALL_BACKWARD = lazy_regex(
+    r"\b\w*(?:learn|update|fit|closure)\w*\(|\b(?!zero_grad|clip_grad|no_grad|enable_grad|clear_grad)\w*(?:grad|backward_)\w*\(|"
+    r"\b(?:\w*_)?(?:train|optimize)(?:_\w+)?\((?!\))"
+)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MOST_NODES = 20_000
 HOLDS_LOSS = "holds_loss"
@@ -85,6 +90,7 @@ class Loops:
         whole = self._units if followed is None else [_unit(node.body, node.args) for node in functions]
         self._zeroed = {_last(each.name) for unit in whole for each in unit.events if each.kind == "zero"}
         self._made = {_last(name): value for unit in whole for name, value, *_ in unit.assigned if _makes(value)}
+        self._with_sigmoid = losses_with_sigmoid([each for unit in whole for each in unit.assigned])
         self._steps = any(each.kind == "step" for unit in whole for each in unit.events)
 
     def faults(self) -> Iterator[LoopFault]:
@@ -93,6 +99,8 @@ class Loops:
             if any(each.kind in ("backward", "scaled") for each in unit.events):
                 yield from self._never_cleared(unit)
                 yield from self._cleared_too_soon(unit)
+                yield from _in_wrong_order(unit)
+                yield from self._impossible_values(unit)
                 yield from self._clipped_while_scaled(unit)
                 yield from _detached(unit)
                 yield from self._never_stepped(unit)
@@ -145,6 +153,13 @@ class Loops:
             if same and before.kind in ("backward", "scaled") and not earlier:
                 text = f"{event.name}.zero_grad() is called between backward and step: the step finds no gradient"
                 yield LoopFault("cleared-before-step", text, event.node.lineno)
+
+    def _impossible_values(self, unit: _Unit) -> Iterator[LoopFault]:
+        """What goes into the loss cannot be right."""
+        for text, line in sigmoids_twice(unit.statements, unit.assigned, self._with_sigmoid):
+            yield LoopFault("softmax-before-cross-entropy", text, line)
+        for text, line in roots_below_zero(unit.statements):
+            yield LoopFault("loss-formula-singularity", text, line)
 
     def _clipped_while_scaled(self, unit: _Unit) -> Iterator[LoopFault]:
         """A scaled backward, clipping, and nothing unscaled between them; the scaler's step comes later."""
@@ -202,6 +217,24 @@ class Loops:
         """Whether the optimizer's steps stay bounded by the rate, whatever the gradient's size."""
         made = self._made.get(_last(optimizer))
         return _ADAPTIVE.search(self._text if made is None else ast.unparse(made)) is not None
+
+
+def _in_wrong_order(unit: _Unit) -> Iterator[LoopFault]:
+    """A loop that steps before backward, and clears what backward left: `zero_grad, step, backward`."""
+    bodies = {id(each.body) for each, _ in unit.statements if isinstance(each, (ast.For, ast.AsyncFor, ast.While))}
+    calls = [each for each in unit.events if each.kind not in ("clip", "unscale")]
+    kinds = ["backward" if each.kind == "scaled" else each.kind for each in calls]
+    if kinds not in (["zero", "step", "backward"], ["step", "backward", "zero"]):
+        return
+    names = {each.name for each in calls if each.kind in ("zero", "step")}
+    if len({each.blocks for each in calls}) == 1 and len(names) == 1 and calls[0].blocks[-1] in bodies and all(names):
+        name, step = names.pop(), calls[kinds.index("step")]
+        inside = [each for each, blocks in unit.statements if blocks == calls[0].blocks]
+        hidden = any(_MAY_CALL_BACKWARD.search(ast.unparse(each)) for each in inside)
+        given = step.node.args or step.node.keywords  # a closure calls backward itself
+        if _OPTIMIZER.fullmatch(_last(name)) and not given and not hidden:
+            text = f"{name}.step() comes after zero_grad and before backward: it finds no gradient"
+            yield LoopFault("cleared-before-step", text, step.node.lineno)
 
 
 def _detached(unit: _Unit) -> Iterator[LoopFault]:

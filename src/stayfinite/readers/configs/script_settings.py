@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import CodeFault, Setting, Settings
 from stayfinite.readers.configs.commands import settings_of_command
 from stayfinite.readers.configs.tree import MOST_SETTINGS, Node, node_of, settings_of
@@ -57,12 +58,26 @@ def parse_python(text: str) -> Parsed | None:
     return None
 
 
-def open_bracket(text: str) -> tuple[int, str] | None:
-    """``(line, problem)`` if the first error is an unclosed bracket, on any Python version."""
+_OTHER_VERSIONS = lazy_regex(
+    r"^Missing parentheses in call to|^multiple exception types must be parenthesized|^f-string|leading zeros in"
+)
+"""What Python 2 or a later Python than this one may accept."""
+_OF_OTHER_VERSIONS = lazy_regex(
+    r"^\s*(?:print\b\s*[^\s(=.,]|exec\s+[\w'\"]|raise\s+\w[\w.]*\s*,|type\s+\w+.*=|(?:async\s+)?def\s+\w+\s*\[|"
+    r"class\s+\w+\s*\[)|<>|`|\b(?:0\d+|\d+L)\b|\b(?:[tT][rR]?|[uU][rR])[\"']"
+)
+
+
+def syntax_error(text: str) -> tuple[int, str] | None:
+    """``(line, problem)`` if no version of Python reads the text."""
     try:
         _parse(text)
     except SyntaxError as error:
-        return (error.lineno or 1, str(error.msg)) if "never closed" in str(error.msg) else None
+        number = error.lineno or 1
+        line = next(iter(text.split("\n")[number - 1 : number]), "")
+        if _OTHER_VERSIONS.search(str(error.msg)) or _OF_OTHER_VERSIONS.search(line) or isinstance(error, TabError):
+            return None
+        return number, str(error.msg)
     except NOT_PYTHON:
         return None
     return None

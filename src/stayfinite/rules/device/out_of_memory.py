@@ -101,7 +101,18 @@ def judge(facts: Facts) -> Clues:
     if estimate is not None and estimate[0] > 1.0:
         # The estimate is accurate to a few percent, 15 at worst: a slight excess may still fit.
         weight = STRONG + HINT if estimate[0] > 1.2 else FAIR + HINT
-        yield Clue(f"a training step needs {estimate[0]:.2f} times the GPU's memory", weight, estimate[1])
+        yield Clue(
+            f"a training step needs {estimate[0]:.2f} times the GPU's memory",
+            weight,
+            estimate[1],
+            fix=_what_fits(facts),
+        )
+
+
+def _what_fits(facts: Facts) -> str:
+    """What the estimate itself found to fit; empty for the rule's own fix."""
+    seen = facts.seen("memory.what_fits")
+    return str(seen.value) if seen is not None else ""
 
 
 RULE = Rule(
@@ -112,6 +123,9 @@ RULE = Rule(
     ),
     prior=-3.0,
     beats=("nan-loss", "environment", "hardware", "upstream-bug", "rank-desync"),
-    observes={"memory.estimate_share": "estimated need of a training step, as a share of the device's memory"},
+    observes={
+        "memory.estimate_share": "estimated need of a training step, as a share of the device's memory",
+        "memory.what_fits": "what the estimate suggests instead, in words",
+    },
     plans={"plan.too_large_for_card": PROOF},
 )

@@ -69,6 +69,7 @@ def values_of(place: Place, found: Tally) -> TensorValues:
         infinite=found.infinite,
         first=None if found.first is None else _index(place, found.first),
         largest=max(found.high, -found.low, 0.0),
+        smallest=min(found.low, 0.0) if _is_whole(place) else 0.0,
         constant=found.low if found.low == found.high and not found.nan + found.infinite else None,
     )
 
@@ -88,7 +89,7 @@ def _count(found: Tally, numbers: Tensor, place: Place, begin: int) -> None:
     bad, lanes = ~finite, 2 if place.dtype.startswith("C") else 1
     start = begin // BYTES[place.dtype]
     # Elements between those of a strided view belong to other tensors.
-    if place.stride is not None and math.prod(place.shape) * BYTES[place.dtype] < place.nbytes:
+    if not _is_whole(place):
         at = bad.nonzero().flatten()
         bad[at[~_inside(place, at // lanes + start)]] = False
     found.nan = int(numbers.isnan().logical_and_(bad).count_nonzero())
@@ -96,6 +97,11 @@ def _count(found: Tally, numbers: Tensor, place: Place, begin: int) -> None:
     if found.nan + found.infinite:
         found.first = int(bad.to(torch.uint8).argmax()) // lanes + start
     found.low, found.high = _extremes(numbers[finite]) if finite.any() else (math.inf, -math.inf)
+
+
+def _is_whole(place: Place) -> bool:
+    """Whether all of its bytes are its own, unlike those of a strided view."""
+    return place.stride is None or math.prod(place.shape) * BYTES[place.dtype] >= place.nbytes
 
 
 def _by_stride(place: Place) -> list[tuple[int, int, int]]:
