@@ -200,6 +200,8 @@ def test_a_message_of_a_library_tells_its_cause_and_a_routine_notice_none(tmp_pa
 
 
 ONE_ROW = "ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 32])\n"
+OVERWRITTEN = "def forward(self, x):\n    y = self.early(x)\n    y = self.late(x)\n    return y\n"
+WORKED = "".join(f"| epoch 000 | {at}000 updates | trainloss {9 - 0.3 * at:.2f}\n" for at in range(1, 13))
 STATED = [
     ("both-half-formats", "ConfigError: switch_fp16 and switch_bf16 are exclusive, choose one"),
     ("architecture-mismatch", "RestoreError: 12 variables in the checkpoint do not match the layers of the network"),
@@ -212,6 +214,13 @@ STATED = [
     ("config-contradiction", "ValueError: `save_total` cannot be combined with `keep_best`"),
     ("adam-eps-underflow", "AssertionError: nan in conv1\nhalf weights, Adam eps=1e-8; with eps=1e-4 no nan"),
     ("last-batch-of-one", ONE_ROW + "151 graphs in batches of 50"),
+    (
+        "config-contradiction",
+        "ValueError: FlatParameter requires uniform dtype but got torch.float16 and torch.float32",
+    ),
+    ("environment", "RuntimeError: aten::roll() is missing value for argument 'dims'. Declaration: aten::roll(Tensor)"),
+    ("unused-parameters", OVERWRITTEN + "The training crashes in backward."),
+    ("position-out-of-range", WORKED + "THCTensorIndex.cu:321: Assertion `srcIndex < srcSelectDimSize` failed."),
 ]
 
 

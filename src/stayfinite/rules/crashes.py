@@ -25,7 +25,7 @@ _CRASH = lazy_regex(
     r"^(?:\[?rank\s?\d+\]?:?\s*)?(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception)\b(?::|$| \(| in )|"
     r"\bAssertion [`'\"]?.+ failed|\bfailed assertion\b|"
     r"^[\W_]*Traceback \(most recent call last\)|"
-    r"CUDA error:|device-side assert|\bsegmentation fault|\bsegfault|core dumped|"
+    r"CUDA error:|^\S+\.cuh?:\d+: |device-side assert|\bsegmentation fault|\bsegfault|core dumped|"
     r"^-{2,}> ?\d+ |^\s*Error in \w+\(|^\s*Evaluation error:|exited with exit code [1-9]|\bSIG(?:SEGV|ABRT|KILL|BUS)\b|"
     r"^\S+\.py: error: argument |^File \"[^\"]+\", line \d+, in \w+|\boom[-_ ]?kill|"
     r"\bterminate called after throwing|^\s*Killed\s*$|\u5df2\u6740\u6b7b\s*$",
@@ -34,7 +34,8 @@ _CRASH = lazy_regex(
 _BY_HAND = "KeyboardInterrupt"
 _TOLD_CRASH = lazy_regex(
     r"^(?!(?i:.*\b(?:except|caught|catch|handled|ignor\w+|retr(?:y|ied|ying)|fixed|solved|avoid\w*|skip\w*|no|without|"
-    r"instead|warning|would|used to|if)\b)).*\b[A-Z]\w+(?:Error|Exception)\b(?:: \S|[.)]*$)"
+    r"instead|warning|would|used to|if)\b)).*(?:\b[A-Z]\w+(?:Error|Exception)\b(?:: \S|[.)]*$)|"
+    r"\b(?i:training|it|run|script|program|process|job)\b[^.;]{0,60}\bcrash(?:es|ed)\b)"
 )
 """An error inside a sentence, which counts where next to nothing was measured: a log's own stands on its own line."""
 

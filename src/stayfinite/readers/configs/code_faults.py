@@ -46,7 +46,18 @@ _QUERY_KEY = (
     r"keys?)\w*\b[^\n*/]*"
 )
 
+OVERWRITTEN = r"^( *)(?!_\b)(\w+) = self\.\w+\(\w.*\)\n\1\2 = self\.\w+\((?!.*\b\2\b)\w"
+"""Two lines that call a layer each, of which the second neither uses nor keeps what the first returned."""
+
 _FAULTS = (
+    Shown(
+        "ddp-unused-parameters", "the output of a layer is overwritten before it is used", OVERWRITTEN,
+        only=r"\bDDP\b|DistributedDataParallel",
+    ),
+    Shown(
+        "unused-parameters", "the output of a layer is overwritten before it is used", OVERWRITTEN,
+        but=r"\bDDP\b|DistributedDataParallel",
+    ),
     Shown("step-missing", "named without parentheses, so never called", r"^ *[\w.]*\b(?:\w*loss\w*\.backward|"
         r"opt\w*\.step)$"),
     Shown("no-zero-grad", "named without parentheses, so never called", r"^ *[\w.]*\.zero_grad$"),

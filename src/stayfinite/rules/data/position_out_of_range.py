@@ -63,6 +63,8 @@ _REFUSAL = (
     r"maximum (?:context|sequence) length (?:is|of) \d+|larger than (?:the )?max(?:imum)? (?:position|sequence)|"
     r"input image size \(.{3,20}\) doesn'?t match model"
 )
+WORKED = 10
+"""Logged losses before a lookup fails: ids out of range are in the first batches, a row too long may come late."""
 TABLES = frozenset({
     50, 76, 77, 99, 100, 128, 196, 197, 256, 257, 448, 511, 512, 513, 514, 577, 1023, 1024, 1025, 1026, 2047, 2048,
     2050, 4095, 4096, 4098, 1500, 5000,
@@ -103,6 +105,9 @@ def judge(facts: Facts) -> Clues:
         rows = table_rows(crash)
         if rows is not None and rows in TABLES:
             yield Clue(f"{rows} is the size of a table of positions", STRONG)
+        seen = facts.symptoms
+        if rows is None and seen.points >= WORKED and not seen.bad:
+            yield Clue("it worked for many steps: the first row that is longer", FAIR + HINT, crash.where)
         following = first_missing(crash)
         if following is not None and following < VOCABULARY:
             yield Clue(f"row {following} is the first missing one, as when positions count up", FAIR)

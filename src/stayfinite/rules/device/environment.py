@@ -161,4 +161,7 @@ RULE = Rule(
         r"currently supports? \w+ versions? from .{0,40}you have version": STRONG + FAIR,
         r"gpu may be present on this machine, but .{0,60}not installed": STRONG + FAIR,
     },
+    says={
+        r"aten::\w+\(\) is missing value for argument|aten::\w+\(\) expected at most \d+ arguments?": PROOF,
+    },
 )

@@ -96,6 +96,7 @@ RULE = Rule(
         r"so the adapter would never be trained": PROOF,
         r"but \w+ models? requires? `?\w+=": PROOF,
         r"does not allow for gradient clipping because it performs unscaling": PROOF,
-        r"cannot flatten integer dtype|must flatten tensors with (?:uniform|the same) (?:dtype|`?requires_grad)": PROOF,
+        r"cannot flatten integer dtype": PROOF,
+        r"(?:must flatten tensors with|flatparameter requires) (?:uniform|the same) (?:dtype|`?requires_grad)": PROOF,
     },
 )
