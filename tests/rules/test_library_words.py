@@ -216,7 +216,7 @@ STATED = [
     ("last-batch-of-one", ONE_ROW + "151 graphs in batches of 50"),
     (
         "config-contradiction",
-        "ValueError: FlatParameter requires uniform dtype but got torch.float16 and torch.float32",
+        "ValueError: FlatParameter requires uniform dtype but got float16 and float32",
     ),
     ("environment", "RuntimeError: aten::roll() is missing value for argument 'dims'. Declaration: aten::roll(Tensor)"),
     ("unused-parameters", OVERWRITTEN + "The training crashes in backward."),

@@ -105,8 +105,7 @@ def judge(facts: Facts) -> Clues:
         rows = table_rows(crash)
         if rows is not None and rows in TABLES:
             yield Clue(f"{rows} is the size of a table of positions", STRONG)
-        seen = facts.symptoms
-        if rows is None and seen.points >= WORKED and not seen.bad:
+        if rows is None and facts.symptoms.points >= WORKED and not facts.symptoms.bad:
             yield Clue("it worked for many steps: the first row that is longer", FAIR + HINT, crash.where)
         following = first_missing(crash)
         if following is not None and following < VOCABULARY:
