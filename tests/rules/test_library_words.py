@@ -219,6 +219,16 @@ STATED = [
         "ValueError: FlatParameter requires uniform dtype but got float16 and float32",
     ),
     ("environment", "RuntimeError: aten::roll() is missing value for argument 'dims'. Declaration: aten::roll(Tensor)"),
+    (
+        "bad-data-row",
+        "Corrupt JPEG data: premature end of data segment\nError reported to Coordinator: Invalid JPEG data",
+    ),
+    ("label-out-of-range", "InvalidArgumentError: Saw a non-null label (index >= num_classes - 1), num_classes: 126"),
+    (
+        "config-contradiction",
+        "gradient_checkpointing: true\nRuntimeError: Expected to mark a variable ready only once.",
+    ),
+    ("ddp-unused-parameters", "RuntimeError: Expected to mark a variable ready only once."),
     ("unused-parameters", OVERWRITTEN + "The training crashes in backward."),
     ("position-out-of-range", WORKED + "THCTensorIndex.cu:321: Assertion `srcIndex < srcSelectDimSize` failed."),
 ]

@@ -91,7 +91,7 @@ def causes(log: str, config: str = "") -> list[str]:
         ),
         ("architecture-mismatch", "NotFoundError: Key conv1/kernel not found in checkpoint\n", ""),
         (
-            "tokenizer-mismatch",
+            "architecture-mismatch",
             OTHER_ROWS,
             "",
         ),

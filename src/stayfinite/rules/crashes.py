@@ -28,7 +28,7 @@ _CRASH = lazy_regex(
     r"CUDA error:|^\S+\.cuh?:\d+: |device-side assert|\bsegmentation fault|\bsegfault|core dumped|"
     r"^-{2,}> ?\d+ |^\s*Error in \w+\(|^\s*Evaluation error:|exited with exit code [1-9]|\bSIG(?:SEGV|ABRT|KILL|BUS)\b|"
     r"^\S+\.py: error: argument |^File \"[^\"]+\", line \d+, in \w+|\boom[-_ ]?kill|"
-    r"\bterminate called after throwing|^\s*Killed\s*$|\u5df2\u6740\u6b7b\s*$",
+    r"\berror reported to coordinator\b|\bterminate called after throwing|^\s*Killed\s*$|\u5df2\u6740\u6b7b\s*$",
     re.IGNORECASE,
 )
 _BY_HAND = "KeyboardInterrupt"

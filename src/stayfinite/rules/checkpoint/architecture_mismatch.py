@@ -81,7 +81,10 @@ def judge(facts: Facts) -> Clues:
     vocabulary = other_vocabulary(facts)
     if vocabulary:
         rows = f"{vocabulary.one[0]} and {vocabulary.other[0]}"
-        yield Clue(f"only the number of tokens differs ({rows}): another vocabulary", AGAINST * 2, vocabulary.where)
+        mend = (
+            f"resize_token_embeddings({vocabulary.one[0]}) before loading, or the base and tokenizer it was saved with"
+        )
+        yield Clue(f"only the number of tokens differs: {rows}", HINT, vocabulary.where, fix=mend)
     if shapes:
         yield Clue(shapes.text.strip()[:240], PROOF, shapes.where)
         if "do not match exactly" in shapes.text and facts.symptoms.crash is None and not facts.symptoms.trouble:

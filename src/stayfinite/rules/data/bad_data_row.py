@@ -281,6 +281,7 @@ RULE = Rule(
     beats=("nan-loss", "loss-collapse", "toxic-batch"),
     observes={"data.bad_rows": "rows of the data that are not finite, empty or corrupt, a list"},
     says={
+        r"invalid jpeg data|corrupt jpeg data: premature end|image file is truncated|cannot identify image file": PROOF,
         r"found nan in observations": PROOF,
         r"found indices in 'edge_index' that are larger than": STRONG + FAIR,
         r"there are 0-in-degree nodes in the graph": STRONG + FAIR,

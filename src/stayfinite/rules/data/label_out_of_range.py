@@ -194,4 +194,7 @@ RULE = Rule(
     },
     prior=-3.0,
     beats=("token-id-out-of-range", "position-out-of-range", "environment", "hardware", "nan-loss"),
+    says={
+        r"saw a non-null label \(index >= num_classes": PROOF,
+    },
 )

@@ -120,7 +120,7 @@ def _does_not_fit(facts: Facts) -> Clues:
         return
     shorter, longer = two_sizes(refused)
     if shorter in TABLES and shorter < longer < VOCABULARY:
-        near = facts.said(r"position|token_type_ids|\bpos_|\bwpe\b|\bmask\b") is not None
+        near = facts.mentioned(r"position|token_type_ids|\bpos_|\bwpe\b|\bmask\b|\bwhisper\b") is not None
         weight = STRONG + HINT if near else FAIR + HINT
         yield Clue(f"{longer} does not fit {shorter}, the size of a table of positions", weight, refused.where)
 

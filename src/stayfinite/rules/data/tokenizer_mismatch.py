@@ -68,7 +68,7 @@ def judge(facts: Facts) -> Clues:
     if rows is not None and not facts.symptoms.healthy:
         text = f"{rows.name or 'the embedding'} has {rows.one[0]} rows on one side and {rows.other[0]} on the other"
         mend = f"use the checkpoint's tokenizer, or resize_token_embeddings({rows.one[0]}) before loading"
-        yield Clue(f"{text}: two vocabularies", PROOF, rows.where, fix=mend)
+        yield Clue(f"{text}: two vocabularies", STRONG, rows.where, fix=mend)
     refused = facts.said(TWO_SIZES)
     if refused is not None and two_sizes(refused)[0] >= VOCABULARY:
         yield from quote(refused, STRONG + HINT, "two vocabularies: {:.120}")

@@ -42,6 +42,8 @@ another error on one rank makes the other ranks report this one: read the first 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clues, Rule, quote
 
+MARKED_TWICE = r"expected to mark a variable ready only once|has been marked as ready twice"
+
 
 def judge(facts: Facts) -> Clues:
     """Clues: DDP's error; unused parameters found by a probe are a risk with several ranks."""
@@ -53,9 +55,8 @@ def judge(facts: Facts) -> Clues:
     yield from quote(refusal, PROOF)
     silent = facts.said(r"param\w*\b.{0,20}\b(?:which|that) did(?: not|n't) receive (?:a )?grad\w*")
     yield from quote(silent, STRONG + HINT)
-    yield from quote(
-        facts.said(r"expected to mark a variable ready only once|has been marked as ready twice"), STRONG + FAIR
-    )
+    twice = facts.said(MARKED_TWICE)
+    yield from quote(twice, STRONG + FAIR if facts.context.checkpointing is None else HINT)
 
 
 RULE = Rule(

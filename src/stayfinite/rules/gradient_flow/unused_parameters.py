@@ -46,7 +46,7 @@ def judge(facts: Facts) -> Clues:
         return
     told = facts.said(
         r"\bgrad(?:ient)?s? (?:is|are|was|were|=|==|:) ?None\b|\.grad ?(?:is|:|=|==)? ?None\b|did not receive grad|"
-        r"gradients do not exist for variables"
+        r"gradients do not exist for variables|\b(?:no|without(?: a)?) grad(?:ient)?s?\b[^.;:=\n]{0,30}[:=] ?[1-9]"
     )
     if facts.said(r"'NoneType' object has no attribute '(?:norm|data|abs|detach|pow|add_|mul_|clone)'") is not None:
         yield from quote(facts.said(r"\w\.grad\.\w+"), STRONG, "a parameter without a gradient at: {}")

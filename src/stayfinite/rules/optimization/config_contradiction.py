@@ -33,8 +33,9 @@ A script may change a setting after it has been read: what is judged are the val
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.rules.device.ddp_unused_parameters import MARKED_TWICE
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clues, Rule, quote
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _REFUSED = (
     r"load_best_model_at_end requires the sav(?:e|ing)|"
@@ -74,6 +75,10 @@ _OF_TENSORS = lazy_regex(r"\b(?:shapes?|tensors?|dtype|dimensions?)\b", re.IGNOR
 def judge(facts: Facts) -> Clues:
     """Clues: contradictory settings in a plan, or the framework's error in a log."""
     refused = facts.said(_REFUSED) or facts.said(_IMPOSSIBLE)
+    if (checkpointing := facts.context.checkpointing) is not None and facts.said(MARKED_TWICE) is not None:
+        text = f"DDP and re-entrant gradient checkpointing do not go together ({checkpointing.text})"
+        fix = 'gradient_checkpointing_kwargs={"use_reentrant": False}, and find_unused_parameters=False'
+        yield Clue(text, PROOF, checkpointing.where, fix=fix)
     yield from quote(refused, PROOF)
     if refused is None:
         told = (
