@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.numerals import plain_numbers
 from stayfinite.core.settings import Setting, Settings
 
 _NUMBER = lazy_regex(r"[-+]?\d*\.?\d+(?:e[-+]?\d+)?", re.IGNORECASE)
@@ -56,7 +57,7 @@ def number_in(value: Any) -> float | None:
     if isinstance(value, int | float):
         return float(value)
     if isinstance(value, str):
-        found = _NUMBER.match(value.strip())
+        found = _NUMBER.match(plain_numbers(value.strip()))
         return float(found.group()) if found else None
     if isinstance(value, list) and value:
         return number_in(value[0])

@@ -96,6 +96,16 @@ CLASSES = 3
 """Scores of other classes; where all are found, one that never is, is a rare one."""
 
 
+def _same_to_the_last_digit(metrics: Mapping[str, Track]) -> str | None:
+    """The first of several scores that two evaluations of other weights agree on: answers that do not change."""
+    scored = {name: track.values for name, track in metrics.items() if _SCORE.search(name) and len(track.values) > 1}
+    stand = [name for name, values in scored.items() if len({*values}) == 1 and digits(values[0]) >= MANY_DIGITS]
+    losses = [track.values for name, track in metrics.items() if name.endswith("loss") and len(track.values) > 1]
+    moved = bool(losses) and all(len({*values}) == len(values) for values in losses)
+    poor = all(abs(scored[name][0]) < GOOD_SCORE for name in stand)
+    return stand[0] if moved and poor and len(stand) == len(scored) > 1 else None
+
+
 def _but_rare_classes(metrics: Mapping[str, Track]) -> dict[str, Track]:
     kept = {}
     for name, track in metrics.items():
@@ -138,6 +148,8 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
     split = [track.values for name, track in metrics.items() if _RIGHT.search(name) and "best" not in name]
     if len(split) >= 2 and min(map(len, split)) >= STILL and _at_chance([value for each in split for value in each]):
         return next(name for name in metrics if _RIGHT.search(name) and "best" not in name)
+    if (same := _same_to_the_last_digit(metrics)) is not None:
+        return same
     for name, track in metrics.items():
         worst = len(track.values) >= SCORED and len({*track.values}) == 1
         if worst and any(of.search(name) and track.values[0] in values for of, values in _WORST):

@@ -49,6 +49,10 @@ PRINTED_AT_ONCE = 5e-3
 """A rate from which the next one is not rounded to 0."""
 EARLY = 10
 """Points that count as the start of a log."""
+COMES_BACK = 3
+"""Finite gradient norms after a bad one that show that the weights are finite."""
+LIVE_SCALE = 128.0
+"""A loss scale that stays above this leaves gradients in the range of fp16."""
 
 
 Clash = Literal[
@@ -194,15 +198,19 @@ class Symptoms:
 
     @property
     def settles(self) -> bool:
-        """Bad gradient norms only at the start, with finite losses: a loss scaler searching its scale."""
-        return (
-            self.bad > 0
-            and not self.never_updates
-            and self.bad_losses == 0
-            and self.good_after >= max(1, self.bad)
-            and self.bad <= EARLY
-            and self.good_before + self.bad <= 2 * EARLY
-        )
+        """Bad gradient norms and finite losses that a loss scaler explains: at the start, or at a scale that holds."""
+        if not self.bad or self.never_updates or self.bad_losses:
+            return False
+        early = self.bad <= EARLY and self.good_before + self.bad <= 2 * EARLY
+        return (early and self.good_after >= self.bad) or (self.good_after >= COMES_BACK and self.scale_holds)
+
+    @property
+    def scale_holds(self) -> bool:
+        """Whether a loss scale moves, stays large and does not end below its start: steps are skipped now and then."""
+        first, last, lowest = self.first_scale, self.last_scale, self.lowest_scale
+        if first is None or last is None or lowest is None:
+            return False
+        return lowest >= LIVE_SCALE and first <= last and (lowest < first or first < last)
 
     @property
     def from_start(self) -> bool:

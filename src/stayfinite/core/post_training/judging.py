@@ -25,6 +25,9 @@ GREEDY = 0.05
 COLLAPSED = 0.1
 """Fraction of the first level that remains of a collapsed entropy."""
 
+NARROWED = 0.35
+"""The same where the reward falls with it."""
+
 ALL_EQUAL = 0.99
 """Share of groups, or of truncated answers, that counts as all."""
 
@@ -120,7 +123,9 @@ def _entropy_collapses(step: int, courses: Courses) -> Iterator[Sign]:
     # Supervised and preference training do not sample: their entropy may reach 0.
     if entropy is None or not entropy.judged or _SAMPLING.isdisjoint(courses):
         return
-    if not 0 <= entropy.late <= min(GREEDY, COLLAPSED * entropy.early):
+    greedy = 0 <= entropy.late <= min(GREEDY, COLLAPSED * entropy.early)
+    in_vain = 0 <= entropy.late <= NARROWED * entropy.early and reward is not None and reward.fell(1.5)
+    if not (greedy or in_vain):
         return
     if reward is not None and (_at_best(reward) or reward.rose(1.5)):
         return  # it learned the answers

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.numerals import plain_numbers
 from stayfinite.core.settings import Expression, Setting, Settings
 from stayfinite.readers.configs.commands import looks_like_command, settings_of_command
 from stayfinite.readers.configs.literals import parse_literal, value_in_text
@@ -87,6 +88,8 @@ def pairs_in(line: str) -> list[Pair]:
 
 def value_of(name: str, text: str) -> Any:
     """Parse the value; for a key that names a quantity, its leading number (`lr: 1e-4 with decay`)."""
+    if _MEASURED.search(name):
+        text = plain_numbers(text)
     value = value_in_text(text)
     if isinstance(value, str) and _MEASURED.search(name):
         match = _LEADING_NUMBER.match(text)
@@ -98,8 +101,9 @@ def value_of(name: str, text: str) -> Any:
 def spoken_pairs(text: str) -> Iterator[tuple[str, Any]]:
     """Settings inside a sentence: `AdamW lr 1e-3`, `trained with lr=1e-4, eps=1e-6`."""
     taken: set[str] = set()
+    text = plain_numbers(text[:2000])
     for pattern in (_ASSIGNMENTS, _SPOKEN):
-        for match in pattern.finditer(text[:2000]):
+        for match in pattern.finditer(text):
             name = match.group(1)
             value = value_in_text(match.group(2))
             if name.lower() not in taken and not (pattern is _ASSIGNMENTS and _is_code(value, match.group(2))):

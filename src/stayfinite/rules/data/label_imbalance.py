@@ -33,6 +33,8 @@ Constant predictions in the first steps are usual; judge after an epoch. The sam
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule, quote, reaches
 
+SOON = 3
+"""Logged accuracies in which no network learns to answer everything right."""
 _SHARE = (
     r"\b(?:background|majority|negatives?|one class|normal)\b[^.;\n]{0,50}\b9\d(?:\.\d+)? ?%|"
     r"\b9\d(?:\.\d+)? ?%[^.;\n]{0,30}\b(?:background|negatives?|one class|normal|zeros?)\b|"
@@ -47,6 +49,7 @@ def judge(facts: Facts) -> Clues:
     yield from reaches(facts, "labels.largest_share", 0.9, "{:.1%} of the labels are one class", proof=0.97)
     yield from quote(facts.symptoms.contradicted("class not found"), STRONG, "{}: one class is never predicted")
     if facts.symptoms.trouble:
+        yield from _one_label(facts)
         yield from quote(facts.mentioned(_SHARE), STRONG, "most labels are one class: {:.80}")
     undefined = facts.said(r"UndefinedMetricWarning")
     accuracy = facts.metric("eval_accuracy", "accuracy", "val_accuracy", "val_acc", "acc")
@@ -58,6 +61,17 @@ def judge(facts: Facts) -> Clues:
         yield Clue("F1, recall or correlation is 0", FAIR, score[0][1])
         if accuracy and 0.9 <= accuracy[-1][0] <= 1:
             yield Clue(f"at an accuracy of {accuracy[-1][0]:.4g}: every answer is the common class", STRONG)
+
+
+def _one_label(facts: Facts) -> Clues:
+    """Every answer right and no loss at all, a few batches after chance level: there is one label to learn."""
+    right = facts.metric("acc@1", "prec@1", "train_accuracy", "train_acc", "accuracy", "acc")
+    best = 100 if any(value > 1 for value, _ in right) else 1
+    if facts.symptoms.zero_loss and len(right) >= SOON and right[0][0] < best and right[-1][0] == best:
+        since = next(at for at, (value, _) in enumerate(right) if value == best)
+        if since <= SOON and all(value == best for value, _ in right[since:]):
+            text = f"all answers are right from line {since + 1} of the log on, at a loss of 0: one label for every row"
+            yield Clue(text, STRONG + FAIR, right[since][1])
 
 
 RULE = Rule(

@@ -51,6 +51,7 @@ from stayfinite.rules.data.lookups import (
 )
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.signs.aftermath import went_on
 
 _CLASSES = (
     r"\bn(?:um)?_?(?:labels|classes)\b|\bclasses\b|\bn_classes\b|ignore_index|ignore_label|\bsegmentation\b|"
@@ -93,7 +94,7 @@ def judge(facts: Facts) -> Clues:
     target, scatter, vague = target_failure(facts), facts.said(SCATTER), bare_assert(facts)
     if target is not None:
         yield Clue(target.text, PROOF, target.where)
-        if facts.symptoms.healthy:
+        if facts.symptoms.healthy and went_on(facts, target):
             yield Clue("training continues normally", REFUTED, facts.symptoms.at("start"))
     elif scatter is not None:
         yield Clue(scatter.text, 2.5, scatter.where)

@@ -39,6 +39,7 @@ The tokenizer's warning alone is harmless when the text is split or truncated af
 relative positions (LLaMA, Qwen, T5), which have no table to overrun.
 """
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.data.lookups import (
     TWO_SIZES,
     VOCABULARY,
@@ -71,6 +72,9 @@ TABLES = frozenset({
 })  # fmt: skip
 """Usual sizes of position tables, and their last index, which old torch prints."""
 
+
+_SHAPE = lazy_regex(r"torch\.Size\(\[\d+, ?(\d+)\]\)\W*$")
+"""Rows and tokens."""
 
 POSITIONS = (
     r"\b(?:position_embeddings?|embed_positions|wpe|position_ids|pos_embed\w*|positional|pos_embeddings?|pos_emb|"
@@ -132,8 +136,21 @@ def _lengths(facts: Facts) -> Clues:
     longest, limit = longest_input(facts), position_limit(facts)
     if longest is not None and limit is not None and longest[0] > limit[0]:
         yield Clue(f"inputs of up to {longest[0]} tokens ({longest[1]}), but {limit[1]}", STRONG, longest[2], risk=True)
+    elif limit is not None and (shape := _longest_shape(facts)) is not None and shape[0] > limit[0]:
+        yield Clue(f"a batch of {shape[0]} tokens a row was printed, but {limit[1]}", STRONG + FAIR, shape[1])
     elif limit is not None and limit[0] == 510 and "max_position" in limit[1]:
         yield Clue(f"RoBERTa with {limit[1]} holds 510 tokens: positions start at padding_idx + 1", STRONG, risk=True)
+
+
+def _longest_shape(facts: Facts) -> tuple[int, str] | None:
+    """Tokens a row, and the line, of the longest batch among those whose shapes a log prints one after the other."""
+    shapes = [
+        (int(found[1]), run.where(number))
+        for run in facts.runs
+        for number, line in enumerate(run.opening, 1)
+        if (found := _SHAPE.search(line)) is not None
+    ]
+    return max(shapes) if len(shapes) > 1 else None
 
 
 RULE = Rule(

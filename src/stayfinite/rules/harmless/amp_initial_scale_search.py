@@ -40,9 +40,11 @@ def judge(facts: Facts) -> Clues:
     if symptoms.bad_losses or symptoms.bad_evals or symptoms.zero_loss or symptoms.crash or symptoms.never_updates:
         return
     if symptoms.settles and (not symptoms.unscaled_skips or facts.context.half is not None):
+        seen = f"at the start are NaN or inf, the next {symptoms.good_after} are finite, and so is every loss"
+        if symptoms.scale_holds:
+            seen = f"are NaN or inf, {symptoms.good_after} are finite, and the loss scale does not sink"
         yield Clue(
-            f"{symptoms.bad} gradient norms at the start are NaN or inf, the next {symptoms.good_after} are finite, "
-            "and so is every loss",
+            f"{symptoms.bad} gradient norms {seen}",
             STRONG + FAIR,
             symptoms.at("first_bad"),
         )

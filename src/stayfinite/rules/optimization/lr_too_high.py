@@ -108,8 +108,8 @@ def judge(facts: Facts) -> Clues:
         yield Clue(_climb(facts), _weight_of_climb(facts, broken is not None), seen.where.get("largest_loss", where))
     yield from quote(blown_up_part(facts), FAIR + HINT)
     diverged = facts.said(
-        r"loss became infinite or nan|training has diverged|loss is probably exploding|loss explod|try (?:lowering|"
-        r"reducing) the learning rate"
+        r"^(?!.*minimum loss scale).*(?:loss became infinite or nan|training has diverged|loss explod|try (?:lowering|"
+        r"reducing) the learning rate)"
     )
     yield from quote(diverged, FAIR)
     if seen.diverges and broken is None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.numerals import plain_numbers
 from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.known import Known, number_in
 from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, quote
@@ -144,11 +145,11 @@ def rate_of(facts: Facts) -> Known | None:
     if facts.context.lr is not None:
         return facts.context.lr
     for where, text in facts.settings.texts():
-        found = _RATE.search(text)
+        found = _RATE.search(plain_numbers(text))
         if found is not None:
             return Known(float(found.group(1) or found.group(2)), where, text.strip())
     for line in facts.written:
-        if (told := _TOLD_RATE.search(line.text)) is not None:
+        if (told := _TOLD_RATE.search(plain_numbers(line.text))) is not None:
             return Known(float(told[1]), line.where, line.text.strip()[:100])
     return None
 

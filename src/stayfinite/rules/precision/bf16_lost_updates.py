@@ -52,11 +52,11 @@ def judge(facts: Facts) -> Clues:
     pure = pure or cast
     if pure is None and (weights is None or weights.value != "bf16"):
         return
-    if not seen.flat:
+    if not (seen.flat or seen.still_score):
         return
     where, text = pure if pure is not None else (weights.where, weights.text) if weights is not None else ("", "")
     yield Clue(f"weights in bf16 ({text.strip()})", FAIR + HINT if pure is not None else FAIR, where, risk=True)
-    yield Clue("the loss does not move", FAIR, seen.at("start"))
+    yield Clue(f"{'the loss' if seen.flat else seen.still_score} does not move", FAIR, seen.at("start"))
     rate = seen.largest_lr if seen.largest_lr is not None else (float(lr.value) if lr is not None else None)
     if rate is not None and 0 < rate <= SMALL_LR:
         yield Clue(
