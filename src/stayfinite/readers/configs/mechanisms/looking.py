@@ -1,0 +1,28 @@
+"""All mechanisms of one syntax tree."""
+
+from __future__ import annotations
+
+import ast
+from itertools import chain
+
+from stayfinite.readers.configs.mechanisms.adapters import unused_adapters, wrapped_twice
+from stayfinite.readers.configs.mechanisms.code import MOST_NODES, Code, Mechanism
+from stayfinite.readers.configs.mechanisms.copied_targets import copied_targets
+from stayfinite.readers.configs.mechanisms.initial_weights import too_large, zeroed_scales
+from stayfinite.readers.configs.mechanisms.one_output import OneOutput
+
+
+def mechanisms_in(tree: ast.Module, *, whole: bool) -> list[Mechanism]:
+    """The first mechanism of each cause; ``whole`` where nothing of the program was left out."""
+    found: dict[str, Mechanism] = {}
+    try:
+        code = Code(tree)
+        if len(code.nodes) > MOST_NODES:
+            return []
+        looks = (copied_targets, unused_adapters, wrapped_twice, too_large, zeroed_scales)
+        for each in chain(OneOutput(code, whole=whole).found(), *(look(code) for look in looks)):
+            if each.cause not in found or (each.sure and not found[each.cause].sure):
+                found[each.cause] = each
+    except RecursionError:  # absurdly deep nesting
+        pass
+    return list(found.values())

@@ -1,0 +1,212 @@
+"""Facts about code: each mechanism in several spellings, and beside it the healthy programs that resemble it."""
+
+import ast
+
+import pytest
+
+from stayfinite.readers.configs.mechanisms import mechanisms_in
+
+HEAD = """
+class Net(nn.Module):
+    def __init__(self, width=64, classes={classes}):
+        super().__init__()
+        self.body = nn.Linear(20, width)
+        self.head = nn.Linear(width, classes)
+    def forward(self, x):
+        h = torch.relu(self.body(x))
+        return {returned}
+model = Net().to(device)
+"""
+KERAS = "model = Sequential([Dense(64, activation='relu'), Dense({units}, activation='{function}')])\n"
+KERAS += "model.compile(optimizer='adam', loss='{loss}')\n"
+CROSS = "criterion = nn.CrossEntropyLoss()\nfor x, y in loader:\n    loss = criterion(model(x), y)\n    loss.backward()\n"
+METRIC = """
+def compute_metrics(pred):
+    logits, labels = pred
+    return {{"accuracy": ({answer} == labels).mean()}}
+model = AutoModelForSequenceClassification.from_pretrained(name, num_labels={labels})
+trainer = Trainer(model=model, compute_metrics=compute_metrics)
+"""
+BATCHES = """
+for ids in loader:
+    {before}
+    logits = model({asked})
+    loss = F.cross_entropy(logits{cut}.reshape(-1, V), {target}.reshape(-1))
+    loss.backward()
+"""
+OWN = """
+class Small(nn.Module):
+    def forward(self, input_ids, labels=None):
+        logits = self.head(self.body(input_ids))
+        {shift}
+        return F.cross_entropy(logits.view(-1, self.size), labels.view(-1)), logits
+def collate(rows):
+    ids = torch.stack(rows)
+    return {{"input_ids": ids, "labels": {labels}}}
+"""
+LORA = """
+from peft import LoraConfig, get_peft_model
+config = LoraConfig(r=8)
+model = AutoModelForCausalLM.from_pretrained(name)
+{use}
+trainer = Trainer(model=model, args=args{more})
+trainer.train()
+"""
+TRL = """
+model = AutoModelForCausalLM.from_pretrained(name, {quantized})
+model = get_peft_model(model, LoraConfig(r=8))
+trainer = SFTTrainer(model=model, args=args)
+trainer.train()
+"""
+DEEP = "net = FullyConnectedNet([{width}] * {layers}, {name}={std})\n"
+LINEAR = "body = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))\n"
+BIASES = """
+class Net(nn.Module):
+    def __init__(self):
+        self.conv = nn.Conv2d(3, 64, 3)
+        self.gn1 = nn.GroupNorm(8, 64)
+def weight_init(net):
+    for name, p in net.named_parameters():
+        if {test}:
+            {body}
+"""
+FOUND = {
+    "softmax-axis": [
+        HEAD.format(classes=1, returned="torch.softmax(self.head(h), dim=-1)"),
+        HEAD.format(classes=1, returned="F.log_softmax(self.head(h), dim=1)"),
+        HEAD.format(classes=1, returned="self.head(h)") + CROSS,
+        HEAD.format(classes=10, returned="self.head(h)").replace("Net()", "Net(classes=1)") + CROSS,
+        "model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1), nn.Softmax(dim=1))\n",
+        "model.add(Dense(64))\nmodel.add(Dense(1))\nmodel.add(Activation('softmax'))\n",
+        KERAS.format(units=1, function="softmax", loss="binary_crossentropy"),
+        KERAS.format(units=1, function="sigmoid", loss="categorical_crossentropy"),
+        "x = Dense(8)(x)\nout = Dense(1)(x)\nout = Activation('softmax')(out)\nmodel = Model(x, out)\n",
+        "model = resnet18()\nmodel.fc = nn.Linear(512, 1)\n" + CROSS,
+        "model = timm.create_model('vit', num_classes=1)\n" + CROSS,
+    ],
+    "label-out-of-range": [
+        KERAS.format(units=1, function="sigmoid", loss="sparse_categorical_crossentropy"),
+        KERAS.format(units=1, function="softmax", loss="sparse_categorical_crossentropy"),
+        "model = nn.Linear(4, 1)\nx = torch.randn(8, 4)\ny = torch.randint(0, 2, (8,))\n"
+        "loss = F.cross_entropy(model(x), y)\n",
+    ],
+    "metric-stuck": [
+        METRIC.format(answer="np.argmax(logits, axis=-1)", labels=1),
+        METRIC.format(answer="logits.argmax(-1)", labels=1),
+        HEAD.format(classes=1, returned="self.head(h)") + "out = model(x)\nright = (out.argmax(1) == y).sum()\n",
+        HEAD.format(classes=1, returned="self.head(h)") + "_, answer = torch.max(model(x), 1)\n",
+        "model = EEGNetv4(n_chans=22, n_outputs=1)\nclf = EEGClassifier(model, criterion=nn.BCEWithLogitsLoss)\n",
+    ],
+    "target-out-of-step": [
+        BATCHES.format(before="", asked="ids", cut="", target="ids"),
+        BATCHES.format(before="labels = ids.clone()", asked="ids", cut="", target="labels"),
+        BATCHES.format(before="peek = targets", asked="peek", cut="", target="targets"),
+        BATCHES.format(before="labels = ids.clone()\n    labels[labels == pad] = -100", asked="ids", cut="",
+                       target="labels"),
+        OWN.format(shift="", labels="ids.clone()"),
+    ],
+    "params-frozen": [
+        LORA.format(use="", more=""),
+        TRL.format(quantized="load_in_4bit=True"),
+    ],
+    "bad-init": [
+        DEEP.format(width=100, layers=5, name="weight_scale", std=0.5),
+        LINEAR + "for m in body.modules():\n    nn.init.normal_(m.weight, std=1.0)\n",
+        LINEAR + "for m in body.modules():\n    m.weight.data.normal_(0, 1)\n",
+        BIASES.format(test="p.dim() == 1", body="p.data.zero_()"),
+        BIASES.format(test="len(p.size()) == 1", body="nn.init.zeros_(p)"),
+        BIASES.format(test="p.ndim < 2", body="nn.init.constant_(p, 0)"),
+    ],
+}  # fmt: skip
+HEALTHY = [
+    HEAD.format(classes=1, returned="torch.sigmoid(self.head(h))") + "loss = F.binary_cross_entropy(model(x), y)\n",
+    HEAD.format(classes=10, returned="torch.softmax(self.head(h), dim=-1)"),
+    HEAD.format(classes=10, returned="self.head(h)") + CROSS,
+    HEAD.format(classes=1, returned="self.head(h)") + "loss = nn.BCEWithLogitsLoss()(model(x), y)\n",
+    HEAD.format(classes=1, returned="self.head(h)") + CROSS.replace("nn.Cross", "nn.BCE if one else nn.Cross"),
+    KERAS.format(units=1, function="sigmoid", loss="binary_crossentropy"),
+    KERAS.format(units=10, function="softmax", loss="sparse_categorical_crossentropy"),
+    "model = AutoModelForSequenceClassification.from_pretrained(name, num_labels=1)\nloss = F.mse_loss(out, y)\n",
+    "model = fasterrcnn_resnet50_fpn(num_classes=1)\n" + CROSS,
+    """
+class Attention(nn.Module):
+    def __init__(self, width):
+        self.score = nn.Linear(width, 1)
+    def forward(self, states):
+        weights = F.softmax(self.score(torch.tanh(states)), dim=1)
+        return (weights * states).sum(dim=1)
+""",
+    """
+class Reader(nn.Module):
+    def __init__(self, width):
+        self.attend = nn.Sequential(nn.Linear(width, 64), nn.Tanh(), nn.Linear(64, 1), nn.Softmax(dim=1))
+        self.head = nn.Linear(width, 4)
+    def forward(self, states):
+        return self.head((self.attend(states) * states).sum(1))
+model = Reader(64)
+""" + CROSS,
+    """
+class Unet(nn.Module):
+    def __init__(self, n_classes):
+        self.n_classes = n_classes
+        self.out = nn.Conv2d(64, n_classes, 1)
+    def forward(self, x):
+        return self.out(x)
+net = Unet(n_classes=1)
+criterion = nn.CrossEntropyLoss() if net.n_classes > 1 else nn.BCEWithLogitsLoss()
+for x, y in loader:
+    out = net(x)
+    if net.n_classes == 1:
+        loss = criterion(out.squeeze(1), y)
+    else:
+        loss = criterion(out, y) + dice(F.softmax(out, dim=1), y)
+""",
+    "a = Dense(1, activation='tanh')(h)\na = Flatten()(a)\na = Activation('softmax')(a)\nm = Multiply()([h, a])\n",
+    "scores = Dense(1)(h)\nweights = tf.nn.softmax(scores, axis=1)\n",
+    METRIC.format(answer="np.argmax(logits, axis=-1)", labels=2),
+    METRIC.format(answer="(logits.squeeze() > 0)", labels=1),
+    HEAD.format(classes=5, returned="self.head(h)") + "right = (model(x).argmax(1) == y).sum()\n",
+    "model = EEGNetv4(n_chans=22, n_outputs=2)\nclf = EEGClassifier(model, criterion=nn.CrossEntropyLoss)\n",
+    BATCHES.format(before="", asked="ids[:, :-1]", cut="", target="ids[:, 1:]"),
+    BATCHES.format(before="", asked="ids", cut="[:, :-1]", target="ids[:, 1:]"),
+    BATCHES.format(before="x, y = ids", asked="x", cut="", target="y"),
+    BATCHES.format(before="labels = torch.roll(ids, -1, 1)", asked="ids", cut="", target="labels"),
+    BATCHES.format(before="labels = ids.clone()\n    ids[chosen] = blank", asked="ids", cut="", target="labels"),
+    BATCHES.format(before="masked = mask_tokens(ids)", asked="masked", cut="", target="ids"),
+    "x = data[i:i + T]\ny = data[i + 1:i + 1 + T]\nlogits, loss = model(x, y)\n",
+    "for ids in loader:\n    out = model(input_ids=ids, labels=ids)\n    out.loss.backward()\n",
+    "for x in loader:\n    out = autoencoder(x)\n    loss = F.binary_cross_entropy(out, x)\n",
+    "class VAE(nn.Module):\n    pass\nmodel = VAE()\nlogits = model(ids)\nloss = F.cross_entropy(logits.view(-1, V), ids.view(-1))",
+    OWN.format(shift="logits, labels = logits[:, :-1], labels[:, 1:]", labels="ids.clone()"),
+    OWN.format(shift="", labels="torch.stack(answers)"),
+    LORA.format(use="model = get_peft_model(model, config)", more=""),
+    LORA.format(use="", more=", peft_config=config"),
+    LORA.format(use="model.add_adapter(config)", more=""),
+    "config = LoraConfig(r=8)\n",
+    "def make():\n    config = LoraConfig(r=8)\n    return config\nmodel = get_peft_model(model, make())\nmodel.train()\n",
+    TRL.format(quantized="device_map='auto'"),
+    DEEP.format(width=100, layers=5, name="weight_scale", std=0.02),
+    DEEP.format(width=100, layers=1, name="weight_scale", std=0.5),
+    LINEAR + "nn.init.normal_(m.weight, std=0.02)\n",
+    LINEAR + "nn.init.normal_(self.embed.weight, std=1.0)\n",
+    LINEAR + "nn.init.normal_(norm.weight, mean=1.0, std=1.0)\n",
+    LINEAR + "if isinstance(m, nn.Embedding):\n    nn.init.normal_(m.weight)\n",
+    LINEAR + "std = 1 / math.sqrt(m.in_features)\nnn.init.normal_(m.weight, std=std)\n",
+    BIASES.format(test="name.endswith('bias')", body="p.data.zero_()"),
+    BIASES.format(test="p.dim() == 1 and 'bias' in name", body="p.data.zero_()"),
+    BIASES.format(test="p.dim() > 1", body="nn.init.xavier_uniform_(p)"),
+    BIASES.format(test="p.dim() == 1", body="no_decay.append(p)"),
+    BIASES.format(test="p.dim() == 1", body="p.data.zero_()") + "nn.init.ones_(net.gn1.weight)\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cause", "code"), [(cause, code) for cause, codes in FOUND.items() for code in codes])
+def test_the_mechanism_is_named(cause: str, code: str) -> None:
+    found = [each.cause for each in mechanisms_in(ast.parse(code), whole=True)]
+    assert found == [cause]
+
+
+@pytest.mark.parametrize("code", HEALTHY)
+def test_what_resembles_it_is_left_in_peace(code: str) -> None:
+    found = mechanisms_in(ast.parse(code), whole=True)
+    assert not found, [(each.cause, ast.unparse(each.node)) for each in found]
