@@ -4,6 +4,7 @@ import ast
 
 import pytest
 
+from stayfinite.readers.configs import faults_in_lines
 from stayfinite.readers.configs.mechanisms import mechanisms_in
 
 HEAD = """
@@ -19,7 +20,9 @@ model = Net().to(device)
 """
 KERAS = "model = Sequential([Dense(64, activation='relu'), Dense({units}, activation='{function}')])\n"
 KERAS += "model.compile(optimizer='adam', loss='{loss}')\n"
-CROSS = "criterion = nn.CrossEntropyLoss()\nfor x, y in loader:\n    loss = criterion(model(x), y)\n    loss.backward()\n"
+CROSS = (
+    "criterion = nn.CrossEntropyLoss()\nfor x, y in loader:\n    loss = criterion(model(x), y)\n    loss.backward()\n"
+)
 METRIC = """
 def compute_metrics(pred):
     logits, labels = pred
@@ -43,6 +46,14 @@ class Small(nn.Module):
 def collate(rows):
     ids = torch.stack(rows)
     return {{"input_ids": ids, "labels": {labels}}}
+"""
+GIVEN = """
+class Small(nn.Module):
+    def __init__(self):
+        self.table = nn.Embedding(64, 32)
+    def forward(self, ids, targets):
+        logits = self.head(self.table({looked_up}))
+        return F.cross_entropy(logits.view(-1, 64), targets.view(-1))
 """
 LORA = """
 from peft import LoraConfig, get_peft_model
@@ -83,18 +94,25 @@ FOUND = {
         "x = Dense(8)(x)\nout = Dense(1)(x)\nout = Activation('softmax')(out)\nmodel = Model(x, out)\n",
         "model = resnet18()\nmodel.fc = nn.Linear(512, 1)\n" + CROSS,
         "model = timm.create_model('vit', num_classes=1)\n" + CROSS,
+        HEAD.format(classes=1, returned="self.last(self.head(h))").replace("h =", "self.last = nn.Softmax(); h ="),
+        HEAD.format(classes=1, returned="self.head(h)").replace(
+            "    def forward", "    def training_step(self, batch, place):\n        x, y = batch\n"
+            "        return F.cross_entropy(self(x), y)\n    def forward",
+        ),
+        "clf = EEGClassifier('EEGNetv4', module__n_outputs=1, criterion=nn.CrossEntropyLoss)\n".replace("clf", "c"),
     ],
     "label-out-of-range": [
         KERAS.format(units=1, function="sigmoid", loss="sparse_categorical_crossentropy"),
         KERAS.format(units=1, function="softmax", loss="sparse_categorical_crossentropy"),
-        "model = nn.Linear(4, 1)\nx = torch.randn(8, 4)\ny = torch.randint(0, 2, (8,))\n"
-        "loss = F.cross_entropy(model(x), y)\n",
+        "model = nn.Linear(4, 1)\ny = torch.randint(0, 2, (8,))\nloss = F.cross_entropy(model(x), y)\n",
     ],
     "metric-stuck": [
         METRIC.format(answer="np.argmax(logits, axis=-1)", labels=1),
         METRIC.format(answer="logits.argmax(-1)", labels=1),
         HEAD.format(classes=1, returned="self.head(h)") + "out = model(x)\nright = (out.argmax(1) == y).sum()\n",
         HEAD.format(classes=1, returned="self.head(h)") + "_, answer = torch.max(model(x), 1)\n",
+        METRIC.format(answer="found.argmax(1)", labels=1).replace("logits, labels = pred", "found = pred.predictions"),
+        "out = net(x)\nloss = F.binary_cross_entropy_with_logits(out.squeeze(1), y)\nright = out.argmax(dim=1) == y\n",
         "model = EEGNetv4(n_chans=22, n_outputs=1)\nclf = EEGClassifier(model, criterion=nn.BCEWithLogitsLoss)\n",
     ],
     "target-out-of-step": [
@@ -104,6 +122,7 @@ FOUND = {
         BATCHES.format(before="labels = ids.clone()\n    labels[labels == pad] = -100", asked="ids", cut="",
                        target="labels"),
         OWN.format(shift="", labels="ids.clone()"),
+        GIVEN.format(looked_up="targets"),
     ],
     "params-frozen": [
         LORA.format(use="", more=""),
@@ -162,6 +181,7 @@ for x, y in loader:
         loss = criterion(out, y) + dice(F.softmax(out, dim=1), y)
 """,
     "a = Dense(1, activation='tanh')(h)\na = Flatten()(a)\na = Activation('softmax')(a)\nm = Multiply()([h, a])\n",
+    "a = F.softmax(self.linear(h), dim=1)\nself.linear = nn.Linear(64, 1)\nout = (a * h).sum(1)\n",
     "scores = Dense(1)(h)\nweights = tf.nn.softmax(scores, axis=1)\n",
     METRIC.format(answer="np.argmax(logits, axis=-1)", labels=2),
     METRIC.format(answer="(logits.squeeze() > 0)", labels=1),
@@ -176,14 +196,16 @@ for x, y in loader:
     "x = data[i:i + T]\ny = data[i + 1:i + 1 + T]\nlogits, loss = model(x, y)\n",
     "for ids in loader:\n    out = model(input_ids=ids, labels=ids)\n    out.loss.backward()\n",
     "for x in loader:\n    out = autoencoder(x)\n    loss = F.binary_cross_entropy(out, x)\n",
-    "class VAE(nn.Module):\n    pass\nmodel = VAE()\nlogits = model(ids)\nloss = F.cross_entropy(logits.view(-1, V), ids.view(-1))",
+    BATCHES.format(before="", asked="ids", cut="", target="ids") + "model = TextVAE()\n",
     OWN.format(shift="logits, labels = logits[:, :-1], labels[:, 1:]", labels="ids.clone()"),
     OWN.format(shift="", labels="torch.stack(answers)"),
+    GIVEN.format(looked_up="ids"),
+    "out = net(x)\nloss = F.binary_cross_entropy_with_logits(out, y.float())\nright = out.argmax(dim=1) == y\n",
     LORA.format(use="model = get_peft_model(model, config)", more=""),
     LORA.format(use="", more=", peft_config=config"),
     LORA.format(use="model.add_adapter(config)", more=""),
     "config = LoraConfig(r=8)\n",
-    "def make():\n    config = LoraConfig(r=8)\n    return config\nmodel = get_peft_model(model, make())\nmodel.train()\n",
+    "def make():\n    config = LoraConfig(r=8)\n    return config\nmodel = wrap(model, make())\nmodel.train()\n",
     TRL.format(quantized="device_map='auto'"),
     DEEP.format(width=100, layers=5, name="weight_scale", std=0.02),
     DEEP.format(width=100, layers=1, name="weight_scale", std=0.5),
@@ -210,3 +232,19 @@ def test_the_mechanism_is_named(cause: str, code: str) -> None:
 def test_what_resembles_it_is_left_in_peace(code: str) -> None:
     found = mechanisms_in(ast.parse(code), whole=True)
     assert not found, [(each.cause, ast.unparse(each.node)) for each in found]
+
+
+EXCERPTS = {
+    "self.fc = nn.Linear(128, 1)\nout = self.fc(x)\nreturn F.log_softmax(out, dim=1)\n": "softmax-axis",
+    "the last layer is `nn.Linear(512, 1)`, loss = nn.CrossEntropyLoss()(model(x), y)\n": "softmax-axis",
+    "final layer Dense(1)\nmodel.compile('adam', loss='sparse_categorical_crossentropy')\n": "label-out-of-range",
+    "the last layer is `nn.Linear(512, 2)`, loss = nn.CrossEntropyLoss()(model(x), y)\n": "",
+    "final layer Dense(10)\nmodel.compile('adam', loss='sparse_categorical_crossentropy')\n": "",
+}
+
+
+@pytest.mark.parametrize("text", EXCERPTS)
+def test_quoted_parts_of_a_program_are_read_together(text: str) -> None:
+    assert [each.cause for each in faults_in_lines(text.split("\n"), "notes.txt")] == [EXCERPTS[text]] * bool(
+        EXCERPTS[text]
+    )

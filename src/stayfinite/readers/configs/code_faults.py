@@ -217,9 +217,8 @@ def _mechanisms(quoted: Sequence[Excerpt], source: str) -> Iterator[CodeFault]:
         body += excerpt.tree.body
         lines += excerpt.lines
     for each in mechanisms_in(ast.Module(body, []), whole=False):
-        shown = ast.unparse(each.node).split("\n")[0]
         line = lines[min(each.node.lineno, len(lines)) - 1]
-        yield CodeFault(each.cause, f"{each.text}: {shown[:120]}", f"{source}:{line}", each.sure, when=each.when)
+        yield CodeFault(each.cause, each.shown, f"{source}:{line}", sure=False, when=each.when)
 
 
 def _faults(code: str, text: str) -> Iterator[tuple[str, str, str, bool]]:

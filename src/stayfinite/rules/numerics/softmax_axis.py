@@ -52,5 +52,6 @@ RULE = Rule(
     severity="warning",
     fix="write softmax(dim=-1) over the classes or keys; dim=1 for (batch, classes, height, width)",
     prior=-4.5,
+    beats=("zero-gradient", "loss-collapse"),
     observes={"softmax.rows_sum_to_one": "whether the class probabilities of each example add up to 1"},
 )

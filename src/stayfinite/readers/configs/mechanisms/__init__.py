@@ -1,4 +1,4 @@
-"""Faults that a program's syntax tree shows as facts: outputs of width 1, inputs that hold the target, initial weights."""
+"""Faults that a syntax tree shows: one output, inputs that hold the target, unused adapters, initial weights."""
 
 from stayfinite.readers.configs.mechanisms.looking import mechanisms_in
 

@@ -19,7 +19,7 @@ _QUANTIZED = lazy_regex(r"load_in_[48]bit ?= ?True|BitsAndBytesConfig\(|quantiza
 def unused_adapters(code: Code) -> Iterator[Mechanism]:
     """A config of an adapter whose name nothing reads, in a program that trains."""
     used = {each.id for each in code.nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
-    if not any(last_name(each.func) in _TRAINS for each in code.calls()):
+    if not any(last_name(each.func) in _TRAINS for each in code.calls):
         return
     for name, values in code.assigned.items():
         for value, at in values:
@@ -31,13 +31,14 @@ def unused_adapters(code: Code) -> Iterator[Mechanism]:
 
 def wrapped_twice(code: Code) -> Iterator[Mechanism]:
     """A trainer of trl that gets adapters on a quantized base: old versions prepared it again, and froze them."""
-    if not _QUANTIZED.search(ast.unparse(code.tree)):
-        return
-    for call in code.calls():
+    for call in code.calls:
         model = given(call, 0, "model")
         if model is None or not _TRL.fullmatch(last_name(call.func)):
             continue
         values = [each.value for each in code.assigned.get(dotted_name(model, {}), ())]
-        if any(isinstance(each, ast.Call) and last_name(each.func) == "get_peft_model" for each in (model, *values)):
+        wrapped = any(
+            isinstance(each, ast.Call) and last_name(each.func) == "get_peft_model" for each in (model, *values)
+        )
+        if wrapped and _QUANTIZED.search(code.text):
             text = "the trainer gets a model with adapters on a quantized base: old trl freezes them again"
             yield Mechanism("params-frozen", text, call, sure=False, when="still")

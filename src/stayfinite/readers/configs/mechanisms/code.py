@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from stayfinite.core.settings import When
@@ -24,6 +25,11 @@ class Mechanism(NamedTuple):
     when: When = ""
     """The symptom without which it is none."""
 
+    @property
+    def shown(self) -> str:
+        """The words, and the line of code."""
+        return f"{self.text}: {ast.unparse(self.node).splitlines()[0][:120]}"
+
 
 class Assigned(NamedTuple):
     """A value that a name gets; None where it cannot be told."""
@@ -41,18 +47,22 @@ class Code:
         self.nodes: list[ast.AST] = []
         self.classes: dict[str, ast.ClassDef] = {}
         self.assigned: dict[str, list[Assigned]] = {}
+        self.calls: list[ast.Call] = []
         for node in ast.walk(tree):
             self.nodes.append(node)
             for child in ast.iter_child_nodes(node):
                 self.parents[child] = node
+            if isinstance(node, ast.Call):
+                self.calls.append(node)
             if isinstance(node, ast.ClassDef):
                 self.classes[node.name] = node
             for name, value in _assigned_by(node):
                 self.assigned.setdefault(name, []).append(Assigned(value, node))
 
-    def calls(self) -> Iterator[ast.Call]:
-        """Every call."""
-        return (node for node in self.nodes if isinstance(node, ast.Call))
+    @cached_property
+    def text(self) -> str:
+        """The whole tree in one spelling."""
+        return ast.unparse(self.tree)
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
         """What encloses a node, the nearest first."""
@@ -112,6 +122,11 @@ def parameters_of(scope: ast.AST) -> list[str]:
 def last_name(function: ast.expr) -> str:
     """`Linear` of `torch.nn.Linear`."""
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def name_of(value: ast.expr) -> str:
+    """`Adam` of `torch.optim.Adam`, and of a call of it."""
+    return last_name(value.func if isinstance(value, ast.Call) else value)
 
 
 def given(call: ast.Call, place: int, *names: str) -> ast.expr | None:

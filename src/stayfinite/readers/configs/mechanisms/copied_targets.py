@@ -10,12 +10,12 @@ from stayfinite.readers.configs.mechanisms.code import FUNCTIONS, Code, Mechanis
 from stayfinite.readers.configs.program.names import dotted_name
 
 _RESHAPES = frozenset({
-    "view", "reshape", "contiguous", "flatten", "transpose", "permute", "to", "cuda", "float", "long", "clone", "detach",
-    "mT", "rearrange", "copy", "squeeze",
+    "view", "reshape", "contiguous", "flatten", "transpose", "permute", "to", "cuda", "float", "long", "clone",
+    "detach", "mT", "rearrange", "copy", "squeeze",
 })  # fmt: skip
 """Methods that keep every value in its order."""
 _MEANT = lazy_regex(
-    r"auto_?encod|\bvae\b|elbo|recon|denois|diffus|corrupt|noise|mask(?!_?fill|ed_fill|\b)|\bmlm\b|codebook|quantiz|"
+    r"auto_?encod|vae|elbo|recon|denois|diffus|corrupt|noise|mask(?!_?fill|ed_fill|\b)|\bmlm\b|codebook|quantiz|"
     r"bottleneck|copy_task|identity|bidirectional|\bbert", 2
 )  # fmt: skip
 """Words of programs that are to give back what they get."""
@@ -26,18 +26,21 @@ _LABELS = lazy_regex(r"labels?|targets?|tgt|y")
 
 def copied_targets(code: Code) -> Iterator[Mechanism]:
     """Every cross entropy of a model's answer to its own target."""
-    if _MEANT.search(ast.unparse(code.tree)):
-        return
-    for call in code.calls():
+    for call in code.calls:
         logits, target = _compared(code, call)
         if logits is None or target is None:
             continue
+        if _MEANT.search(code.text):
+            return
         answer = _origin(code, logits)
         if isinstance(answer, ast.Call) and _is_a_model(answer) and not _shifts_inside(code, answer):
             asked = _origin(code, _asked(answer))
             if asked is not None and _same(asked, _origin(code, target)) and not _is_changed(code, asked, target):
                 text = f"{ast.unparse(answer)[:60]} is compared with its own input"
                 yield Mechanism("target-out-of-step", text, call, sure=_is_a_sequence(logits))
+        elif _embeds_target(code, call, target):
+            text = "the labels are embedded as inputs, and nothing shifts them"
+            yield Mechanism("target-out-of-step", text, call, sure=False)
         elif _takes_both(code, call, target):
             text = "the labels are a copy of the inputs, and nothing shifts them"
             yield Mechanism("target-out-of-step", text, call, sure=False)
@@ -97,9 +100,9 @@ def _is_changed(code: Code, asked: ast.expr, target: ast.expr) -> bool:
     names = {each.id for value in (asked, target) for each in ast.walk(value) if isinstance(each, ast.Name)}
     for node in code.nodes:
         for each in node.targets if isinstance(node, ast.Assign) else ():
-            if isinstance(each, ast.Subscript) and dotted_name(each, {}) in names and isinstance(node, ast.Assign):
-                if "-100" not in ast.unparse(node.value):
-                    return True
+            written = isinstance(each, ast.Subscript) and dotted_name(each, {}) in names
+            if written and isinstance(node, ast.Assign) and "-100" not in ast.unparse(node.value):
+                return True
     return False
 
 
@@ -116,6 +119,24 @@ def _shifts_inside(code: Code, answer: ast.Call) -> bool:
     made = [each for each in code.objects(answer.func) if isinstance(each, ast.Call)]
     owners = [code.classes[last_name(each.func)] for each in made if last_name(each.func) in code.classes]
     return any(_SHIFTS.search(ast.unparse(each)) for each in owners or code.classes.values())
+
+
+def _embeds_target(code: Code, call: ast.Call, target: ast.expr) -> bool:
+    """Whether a `forward` looks the labels up in its embedding of inputs."""
+    scope, label = code.scope_of(call), _origin(code, target)
+    inside = code.class_of(scope)
+    if not isinstance(scope, FUNCTIONS) or scope.name != "forward" or not isinstance(label, ast.Name) or inside is None:
+        return False
+    if label.id not in parameters_of(scope) or _SHIFTS.search(ast.unparse(inside)):
+        return False
+    for each in (node for node in ast.walk(scope) if isinstance(node, ast.Call) and node.args):
+        made = code.objects(each.func)
+        embeds = bool(made) and all(
+            isinstance(value, ast.Call) and last_name(value.func) == "Embedding" for value in made
+        )
+        if embeds and _same(label, _origin(code, each.args[0])):
+            return True
+    return False
 
 
 def _takes_both(code: Code, call: ast.Call, target: ast.expr) -> bool:

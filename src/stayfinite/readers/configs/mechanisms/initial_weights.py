@@ -36,23 +36,20 @@ def too_large(code: Code) -> Iterator[Mechanism]:
 
 def zeroed_scales(code: Code) -> Iterator[Mechanism]:
     """`if p.dim() == 1: p.zero_()`: not only biases have one dimension, the scales of normalization do, too."""
-    text = ast.unparse(code.tree)
-    if _ONES.search(text):
-        return
     for node in code.nodes:
         if isinstance(node, ast.If) and _of_one_dimension(node.test) and _zeroes(node.body):
             loop = next((each for each in code.around(node) if isinstance(each, ast.For)), None)
             of_all = loop is not None and "parameters()" in ast.unparse(loop.iter)
             scope = getattr(code.scope_of(node), "name", "")
             initial = not scope or _INIT.fullmatch(scope) is not None or "init" in ast.unparse(node)
-            if of_all and initial and not _excused(code, node):
+            if of_all and initial and not _excused(code, node) and not _ONES.search(code.text):
                 words = "all parameters of one dimension become 0, the scales of normalization layers, too"
-                yield Mechanism("bad-init", words, node, sure=_NORM.search(text) is not None)
+                yield Mechanism("bad-init", words, node, sure=_NORM.search(code.text) is not None)
 
 
 def _widths(code: Code) -> Iterator[int]:
     """The inputs of each linear layer, and the hidden sizes that are told."""
-    for call in code.calls():
+    for call in code.calls:
         number = whole_number(given(call, 0, "in_features")) if last_name(call.func) == "Linear" else None
         if number is not None:
             yield number
@@ -82,7 +79,7 @@ def _deviations(code: Code) -> Iterator[tuple[str, float, ast.expr | ast.stmt]]:
             std = _number(value)
             if std is not None and _STD.fullmatch(name.rpartition(".")[2]) and isinstance(at, ast.stmt):
                 yield f"{name} = {std:g}", std, at
-    for call in code.calls():
+    for call in code.calls:
         shown = ast.unparse(call)
         for each in call.keywords:
             std = _number(each.value)
@@ -111,7 +108,9 @@ def _of_one_dimension(test: ast.expr) -> bool:
 
 
 _COUNTS = lazy_regex(r"\.dim\(\)|\.ndim|ndimension\(\)|len\([\w.]*(?:size\(\)|shape|size)\)")
-_TO_ZERO = lazy_regex(r"\.zero_\(\)|zeros_\(|fill_\(0(?:\.0)?\)|constant_\(\w+(?:\.data)?, (?:val=)?0(?:\.0)?\)|zeros_like\(")
+_TO_ZERO = lazy_regex(
+    r"\.zero_\(\)|zeros_\(|fill_\(0(?:\.0)?\)|constant_\(\w+(?:\.data)?, (?:val=)?0(?:\.0)?\)|zeros_like\("
+)
 
 
 def _zeroes(body: list[ast.stmt]) -> bool:

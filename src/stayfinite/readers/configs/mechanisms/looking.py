@@ -9,6 +9,7 @@ from stayfinite.readers.configs.mechanisms.adapters import unused_adapters, wrap
 from stayfinite.readers.configs.mechanisms.code import MOST_NODES, Code, Mechanism
 from stayfinite.readers.configs.mechanisms.copied_targets import copied_targets
 from stayfinite.readers.configs.mechanisms.initial_weights import too_large, zeroed_scales
+from stayfinite.readers.configs.mechanisms.one_column import OneColumn
 from stayfinite.readers.configs.mechanisms.one_output import OneOutput
 
 
@@ -20,7 +21,9 @@ def mechanisms_in(tree: ast.Module, *, whole: bool) -> list[Mechanism]:
         if len(code.nodes) > MOST_NODES:
             return []
         looks = (copied_targets, unused_adapters, wrapped_twice, too_large, zeroed_scales)
-        for each in chain(OneOutput(code, whole=whole).found(), *(look(code) for look in looks)):
+        for each in chain(
+            *(each(code, whole=whole).found() for each in (OneOutput, OneColumn)), *(look(code) for look in looks)
+        ):
             if each.cause not in found or (each.sure and not found[each.cause].sure):
                 found[each.cause] = each
     except RecursionError:  # absurdly deep nesting

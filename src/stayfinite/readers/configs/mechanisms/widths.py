@@ -25,17 +25,29 @@ _KEEPING_LAYERS = lazy_regex(
 )
 _WRAPPERS = frozenset({"to", "cuda", "cpu", "train", "eval", "float", "compile", "DataParallel", "prepare_model",
                        "DistributedDataParallel", "DDP", "get_peft_model"})  # fmt: skip
-_COUNTS = ("num_labels", "num_classes", "n_classes", "n_outputs", "num_outputs", "out_features", "n_labels")
+_COUNTS = (
+    "num_labels",
+    "num_classes",
+    "n_classes",
+    "n_outputs",
+    "module__n_outputs",
+    "num_outputs",
+    "out_features",
+    "n_labels",
+)
 _MAKES = lazy_regex(r"[A-Z]\w*|from_pretrained|from_config|create_model|(?:\w*net|vit|bert)\w*")
 _WITH_BACKGROUND = lazy_regex(r"rcnn|yolo|detect|ssd|retina|fcos|detr|mask|box|anchor|config|metric|loss", 2)
+LONE = lazy_regex(r"(?:self\.)?(?:\w*model|net|network|clf|classifier|cnn|mlp|module)")
+"""Names of the one model of a program."""
 _HEAD = lazy_regex(r"fc|classifier|head|heads|output|out|score|last_linear|linear|_fc|heads\.head|out_proj")
 
 
 class Widths:
-    """Asks a tree for values whose outputs are one."""
+    """Asks a tree for values whose outputs are one; ``whole`` where nothing of the program was left out."""
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: Code, *, whole: bool) -> None:
         self._code = code
+        self._whole = whole
 
     def of_value(self, value: ast.expr | None, told: Given | None = None, depth: int = 0) -> str:
         """Where the one output of a value is; empty where it has several or nobody knows."""
@@ -87,8 +99,10 @@ class Widths:
     def added_to(self, owner: ast.expr) -> list[ast.expr]:
         """The layers of all `owner.add(layer)`, in order."""
         name = dotted_name(owner, {})
-        adds = [each for each in self._code.calls() if last_name(each.func) == "add" and each.args]
-        mine = [each for each in adds if isinstance(each.func, ast.Attribute) and dotted_name(each.func.value, {}) == name]
+        adds = [each for each in self._code.calls if last_name(each.func) == "add" and each.args]
+        mine = [
+            each for each in adds if isinstance(each.func, ast.Attribute) and dotted_name(each.func.value, {}) == name
+        ]
         return [each.args[0] for each in sorted(mine, key=lambda each: each.lineno)]
 
     def _of_named(self, name: ast.expr, told: Given | None, depth: int) -> str:
@@ -101,8 +115,19 @@ class Widths:
         if values and all(isinstance(each, ast.Call) and not each.args and last_name(each.func) == "Sequential"
                           for each in values):  # fmt: skip
             return self.of_stack(self.added_to(name), told, depth + 1)
+        owner = self._code.class_of(name)
+        if dotted == "self" and owner is not None:
+            return self._of_class(owner, ast.Call(name, [], []), told, depth)
+        if not values and not self._whole and LONE.fullmatch(dotted):
+            return self._of_last(self._code.calls, told)
         found = {self.of_layer(each, told, depth + 1) for each in values}
         return found.pop() if len(found) == 1 else ""
+
+    def _of_last(self, calls: list[ast.Call], told: Given | None) -> str:
+        """Of the last layer that an excerpt shows."""
+        layers = [each for each in calls if last_name(each.func) in ("Linear", "LazyLinear", "Dense")]
+        last = max(layers, key=lambda each: (each.lineno, each.col_offset), default=None)
+        return "" if last is None else self._of_plain(last_name(last.func), last, told)
 
     def _of_plain(self, last: str, layer: ast.Call, told: Given | None) -> str:
         """Of a layer of a library, or of a model that is told how many outputs it has."""
@@ -120,9 +145,10 @@ class Widths:
         """Of an own class: what all its `forward` returns."""
         methods = {each.name: each for each in owner.body if isinstance(each, FUNCTIONS)}
         forward = methods.get("forward") or methods.get("call")
-        if forward is None:
-            return ""
         inside = _bound(methods.get("__init__"), call, told or {})
+        if forward is None:
+            inner = [each for each in ast.walk(owner) if isinstance(each, ast.Call)]
+            return "" if self._whole else self._of_last(inner, inside)
         returns = [each for each in ast.walk(forward) if isinstance(each, ast.Return)]
         found = {self.of_value(each.value, inside, depth + 1) for each in returns}
         return found.pop() if len(found) == 1 else ""
@@ -136,14 +162,13 @@ class Widths:
             return len(held) == 1 and not isinstance(held[0], ast.Attribute) and self._is_one(held[0], told)
         return whole_number(value) == 1
 
-
     def _told_around(self, name: ast.Name) -> Given:
         """What the class around a name is made with, if it is made in one place at most."""
         owner = self._code.class_of(name)
         if owner is None:
             return {}
         init = next((each for each in owner.body if isinstance(each, FUNCTIONS) and each.name == "__init__"), None)
-        made = [each for each in self._code.calls() if last_name(each.func) == owner.name]
+        made = [each for each in self._code.calls if last_name(each.func) == owner.name]
         return _bound(init, made[0] if made else ast.Call(name, [], []), {}) if len(made) < 2 else {}
 
 
@@ -161,4 +186,6 @@ def _bound(init: ast.AST | None, call: ast.Call, outside: Given) -> dict[str, as
     found: dict[str, ast.expr] = dict(zip(reversed(names), reversed(init.args.defaults), strict=False))
     found |= dict(zip(names[1:], call.args, strict=False))
     found |= {each.arg: each.value for each in call.keywords if each.arg}
-    return {name: outside.get(value.id, value) if isinstance(value, ast.Name) else value for name, value in found.items()}
+    return {
+        name: outside.get(value.id, value) if isinstance(value, ast.Name) else value for name, value in found.items()
+    }

@@ -275,9 +275,8 @@ def _take_loops(run: Run, tree: ast.Module, text: str, found: ScriptSettings) ->
     others = [(scope.origin.source, Loops(scope.tree, "\n".join(scope.origin.lines), set(run.followed)))
               for scope in run.modules.scopes.values() if scope.tree is not None]  # fmt: skip
     for mechanism in mechanisms_in(tree, whole=True):
-        line = str(mechanism.node.lineno)
-        shown = f"{mechanism.text}: {ast.unparse(mechanism.node).splitlines()[0][:120]}"
-        found.faults.append(CodeFault(mechanism.cause, shown, line, mechanism.sure, when=mechanism.when))
+        where = str(mechanism.node.lineno)
+        found.faults.append(CodeFault(mechanism.cause, mechanism.shown, where, mechanism.sure, when=mechanism.when))
     for source, loops in [("", own), *others]:
         for each in loops.faults():
             where = f"{source}:{each.line}" if source else str(each.line)
