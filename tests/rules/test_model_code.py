@@ -1,8 +1,11 @@
 """Code that cannot work, and what a run prints of its weights, judged with its log; each with a look-alike."""
 
+from pathlib import Path
+
 import pytest
 
 from rules.example import Example
+from stayfinite.diagnosis.diagnose import diagnose
 from stayfinite.rules.ranking import rank
 from stayfinite.rules.registry import all_rules
 
@@ -108,3 +111,12 @@ def test_a_count_of_zero_is_read_in_any_language(line: str) -> None:
 )
 def test_another_count_is_none_of_zero(line: str) -> None:
     assert "params-frozen" not in [each.cause for each in rank(Example(COUNT.format(line)).facts(), all_rules())]
+
+
+def test_a_fact_about_the_code_decides(tmp_path: Path) -> None:
+    """Similar reports, which know no such case, do not outweigh it."""
+    (tmp_path / "log.txt").write_text(COPIED)
+    (tmp_path / "config.txt").write_text(LANGUAGE.format("ids"))
+    said = diagnose(tmp_path / "log.txt", tmp_path / "config.txt")
+    assert said.cause is not None
+    assert said.cause.cause == "target-out-of-step"

@@ -87,6 +87,10 @@ class CodeFault:
     """Whether training survives it."""
     when: When = ""
     """The symptom without which it is no evidence."""
+    fix: str = ""
+    """What to do, where the rule's own fix does not fit."""
+    fact: bool = False
+    """Whether it holds whatever else the program does, so that only something worse could be the cause."""
 
 
 class Expression(str):

@@ -176,7 +176,8 @@ class Rule:
             yield from seen_in_log(facts, self.slug)
         for fault in facts.settings.code_faults:
             if fault.cause == self.slug and _applies(fault, facts):
-                yield Clue(fault.text, PROOF if fault.sure else STRONG + HINT, fault.where, mild=fault.mild)
+                weight = PROOF + FAIR if fault.fact else PROOF if fault.sure else STRONG + HINT
+                yield Clue(fault.text, weight, fault.where, fix=fault.fix, mild=fault.mild)
         for name, words in self.proofs.items():
             shown = facts.seen(name)
             if shown is not None and shown.value:

@@ -47,6 +47,17 @@ def collate(rows):
     ids = torch.stack(rows)
     return {{"input_ids": ids, "labels": {labels}}}
 """
+WINDOWS = """
+def get_batch(data, T):
+    i = torch.randint(len(data) - T, (1,))
+    x = data[i:i + T]
+    y = data[{start}:{start} + T]
+    return x, y
+x, y = get_batch(data, T)
+loss = F.cross_entropy(net(x).view(-1, V), y.view(-1))
+"""
+WEIGHTS = "w = tf.Variable(tf.random_normal([64, 1]))\npred = tf.matmul(h, w) + b\n"
+GPT = "model = GPT(n_layer=12, n_embd=768)\n"
 GIVEN = """
 class Small(nn.Module):
     def __init__(self):
@@ -91,6 +102,11 @@ FOUND = {
         "model.add(Dense(64))\nmodel.add(Dense(1))\nmodel.add(Activation('softmax'))\n",
         KERAS.format(units=1, function="softmax", loss="binary_crossentropy"),
         KERAS.format(units=1, function="sigmoid", loss="categorical_crossentropy"),
+        HEAD.format(classes=1, returned="{'logits': self.head(h)}").replace("Net()", "AutoModel.from_pretrained(n, "
+            "num_labels=1)") + "out = model(**batch)\nloss = F.cross_entropy(out['logits'], y)\n",
+        WEIGHTS + "loss = tf.nn.softmax_cross_entropy_with_logits(logits=pred, labels=y)\nright = tf.argmax(pred, 1)\n",
+        "logits = tf.layers.dense(h, 1)\nloss = tf.nn.softmax_cross_entropy_with_logits(labels=y, logits=logits)\n",
+        "model.add(layer_dense(units=1, activation='softmax'))\n",
         "x = Dense(8)(x)\nout = Dense(1)(x)\nout = Activation('softmax')(out)\nmodel = Model(x, out)\n",
         "model = resnet18()\nmodel.fc = nn.Linear(512, 1)\n" + CROSS,
         "model = timm.create_model('vit', num_classes=1)\n" + CROSS,
@@ -104,6 +120,7 @@ FOUND = {
     "label-out-of-range": [
         KERAS.format(units=1, function="sigmoid", loss="sparse_categorical_crossentropy"),
         KERAS.format(units=1, function="softmax", loss="sparse_categorical_crossentropy"),
+        "logits = nn.Dense(1)(x)\nloss = optax.softmax_cross_entropy_with_integer_labels(logits, y)\n",
         "model = nn.Linear(4, 1)\ny = torch.randint(0, 2, (8,))\nloss = F.cross_entropy(model(x), y)\n",
     ],
     "metric-stuck": [
@@ -123,6 +140,8 @@ FOUND = {
                        target="labels"),
         OWN.format(shift="", labels="ids.clone()"),
         GIVEN.format(looked_up="targets"),
+        WINDOWS.format(start="i"),
+        BATCHES.format(before="", asked="batch['input_ids']", cut="", target="batch['input_ids'].to(device)"),
     ],
     "params-frozen": [
         LORA.format(use="", more=""),
@@ -134,6 +153,8 @@ FOUND = {
         LINEAR + "for m in body.modules():\n    m.weight.data.normal_(0, 1)\n",
         BIASES.format(test="p.dim() == 1", body="p.data.zero_()"),
         BIASES.format(test="len(p.size()) == 1", body="nn.init.zeros_(p)"),
+        BIASES.format(test="p.dim() > 1", body="nn.init.xavier_uniform_(p)\n        else:\n            p.data.zero_()"),
+        GPT + "if isinstance(m, (nn.Linear, nn.Embedding)):\n    nn.init.normal_(m.weight, std=0.2)\n",
         BIASES.format(test="p.ndim < 2", body="nn.init.constant_(p, 0)"),
     ],
 }  # fmt: skip
@@ -200,6 +221,11 @@ for x, y in loader:
     OWN.format(shift="logits, labels = logits[:, :-1], labels[:, 1:]", labels="ids.clone()"),
     OWN.format(shift="", labels="torch.stack(answers)"),
     GIVEN.format(looked_up="ids"),
+    WINDOWS.format(start="i + 1"),
+    "logits = tf.layers.dense(h, 1)\nloss = tf.nn.sigmoid_cross_entropy_with_logits(labels=y, logits=logits)\n",
+    LORA.format(use="", more="").replace("Trainer(", "Trainer(..., "),
+    LINEAR + "if isinstance(m, nn.Embedding):\n    nn.init.normal_(m.weight, std=0.5)\n",
+    BIASES.format(test="p.dim() > 1", body="nn.init.xavier_uniform_(p)\n        else:\n            p.requires_grad_()"),
     "out = net(x)\nloss = F.binary_cross_entropy_with_logits(out, y.float())\nright = out.argmax(dim=1) == y\n",
     LORA.format(use="model = get_peft_model(model, config)", more=""),
     LORA.format(use="", more=", peft_config=config"),

@@ -216,9 +216,12 @@ def _mechanisms(quoted: Sequence[Excerpt], source: str) -> Iterator[CodeFault]:
         ast.increment_lineno(excerpt.tree, len(lines))
         body += excerpt.tree.body
         lines += excerpt.lines
-    for each in mechanisms_in(ast.Module(body, []), whole=False):
+    tree = ast.Module(body, [])
+    certain = {each.cause for each in mechanisms_in(tree, whole=True) if each.sure}
+    for each in mechanisms_in(tree, whole=False):
         line = lines[min(each.node.lineno, len(lines)) - 1]
-        yield CodeFault(each.cause, each.shown, f"{source}:{line}", sure=False, when=each.when)
+        fact = each.sure and each.cause in certain
+        yield CodeFault(each.cause, each.shown, f"{source}:{line}", sure=False, when=each.when, fix=each.fix, fact=fact)
 
 
 def _faults(code: str, text: str) -> Iterator[tuple[str, str, str, bool]]:

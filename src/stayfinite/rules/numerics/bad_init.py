@@ -11,6 +11,7 @@ gradient.
 - Zero weights in two consecutive layers; a constant for a whole matrix.
 - Residual branches that all add up at full size in a deep net.
 - A layer that the init loop does not know (`isinstance` misses it) keeps what it had.
+- A loop that sets every parameter of one dimension to 0 as a bias: the scales of normalization layers are among them.
 - Training from scratch with a schedule that was made for fine-tuning pre-trained weights.
 
 ## How to recognize it
@@ -53,7 +54,8 @@ _CODE = (
     r"random_normal_initializer\(\s*\)"
 )
 _SCALE = lazy_regex(
-    r"\b(?:[\w.]+\.)?\w*(?:norm|gn|bn|ln)(?:_?\d+)?\.(?:weight|gamma|scale)\b\W{1,3}(?:\w+\W{1,2})?mean\s*[=:]\s*(-?[\d.]+(?:e[+-]?\d+)?)",
+    r"\b[\w.]*(?:norm|gn|bn|ln)(?:_?\w{1,2})?\.(?:weight|gamma|scale)\b\W{1,3}(?:\w+\W{1,2})?"
+    r"mean\s*[=: ]\s*(-?\d[\d.]*(?:e[+-]?\d+)?)",
     re.IGNORECASE,
 )
 GEOMETRIC = 0.2

@@ -16,17 +16,26 @@ _TRL = lazy_regex(r"(?:SFT|DPO|ORPO|KTO|Reward|CPO|GRPO)Trainer")
 _QUANTIZED = lazy_regex(r"load_in_[48]bit ?= ?True|BitsAndBytesConfig\(|quantization_config|prepare_model_for_kbit")
 
 
-def unused_adapters(code: Code) -> Iterator[Mechanism]:
+def unused_adapters(code: Code, *, whole: bool) -> Iterator[Mechanism]:
     """A config of an adapter whose name nothing reads, in a program that trains."""
     used = {each.id for each in code.nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
-    if not any(last_name(each.func) in _TRAINS for each in code.calls):
+    trained = [each for each in code.calls if last_name(each.func).endswith("Trainer")]
+    trained += [each for each in code.calls if whole and last_name(each.func) in _TRAINS]
+    left_out = [each for call in trained for each in call.args if isinstance(each, ast.Constant) and each.value is ...]
+    if not trained or left_out:
         return
     for name, values in code.assigned.items():
         for value, at in values:
             made = isinstance(value, ast.Call) and last_name(value.func) in _CONFIGS
             if made and "." not in name and name not in used and isinstance(at, ast.Assign):
                 text = "the adapter is configured and never applied: nothing reads its config"
-                yield Mechanism("params-frozen", text, at)
+                yield Mechanism(
+                    "params-frozen",
+                    text,
+                    at,
+                    sure=whole,
+                    fix="get_peft_model(model, config), or peft_config=config of the trainer",
+                )
 
 
 def wrapped_twice(code: Code) -> Iterator[Mechanism]:
@@ -41,4 +50,11 @@ def wrapped_twice(code: Code) -> Iterator[Mechanism]:
         )
         if wrapped and _QUANTIZED.search(code.text):
             text = "the trainer gets a model with adapters on a quantized base: old trl freezes them again"
-            yield Mechanism("params-frozen", text, call, sure=False, when="still")
+            yield Mechanism(
+                "params-frozen",
+                text,
+                call,
+                sure=False,
+                when="still",
+                fix="give the trainer the plain model and peft_config=",
+            )

@@ -24,6 +24,7 @@ class Mechanism(NamedTuple):
     sure: bool = True
     when: When = ""
     """The symptom without which it is none."""
+    fix: str = ""
 
     @property
     def shown(self) -> str:

@@ -6,7 +6,15 @@ import ast
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.configs.mechanisms.code import FUNCTIONS, Code, Mechanism, given, last_name, parameters_of
+from stayfinite.readers.configs.mechanisms.code import (
+    FUNCTIONS,
+    Code,
+    Mechanism,
+    given,
+    last_name,
+    name_of,
+    parameters_of,
+)
 from stayfinite.readers.configs.program.names import dotted_name
 
 _RESHAPES = frozenset({
@@ -20,6 +28,7 @@ _MEANT = lazy_regex(
 )  # fmt: skip
 """Words of programs that are to give back what they get."""
 _SHIFTS = lazy_regex(r"shift|roll\(|F\.pad\(|:, :-1|\.\.\., :-1|\[:, 1:|\[1:|\[:-1|\bbos|start_token|\bsos", 2)
+_FIX = "shift by one: compare logits[:, :-1] with ids[:, 1:], or take y = data[i + 1:i + 1 + T] for x = data[i:i + T]"
 _INPUTS = ("input_ids", "x", "idx", "ids", "tokens", "inputs", "input", "src")
 _LABELS = lazy_regex(r"labels?|targets?|tgt|y")
 
@@ -37,13 +46,35 @@ def copied_targets(code: Code) -> Iterator[Mechanism]:
             asked = _origin(code, _asked(answer))
             if asked is not None and _same(asked, _origin(code, target)) and not _is_changed(code, asked, target):
                 text = f"{ast.unparse(answer)[:60]} is compared with its own input"
-                yield Mechanism("target-out-of-step", text, call, sure=_is_a_sequence(logits))
+                yield Mechanism("target-out-of-step", text, call, sure=_is_a_sequence(logits), fix=_FIX)
         elif _embeds_target(code, call, target):
             text = "the labels are embedded as inputs, and nothing shifts them"
-            yield Mechanism("target-out-of-step", text, call, sure=False)
+            yield Mechanism("target-out-of-step", text, call, sure=False, fix=_FIX)
         elif _takes_both(code, call, target):
             text = "the labels are a copy of the inputs, and nothing shifts them"
-            yield Mechanism("target-out-of-step", text, call, sure=False)
+            yield Mechanism("target-out-of-step", text, call, fix=_FIX)
+
+
+def same_windows(code: Code) -> Iterator[Mechanism]:
+    """`x = data[i:i + T]` and `y = data[i:i + T]`: the targets are cut out of the data where the inputs are."""
+    for name, values in code.assigned.items():
+        for value, at in values if name in _WINDOWS else ():
+            cut = value is not None and any(isinstance(each, ast.Slice) for each in ast.walk(value))
+            others = [each for other in _WINDOWS[name] for each in code.assigned.get(other, ()) if name in _WINDOWS]
+            beside = [each for each in others if each.value and code.scope_of(each.at) is code.scope_of(at)]
+            alike = cut and value and any(ast.dump(each.value) == ast.dump(value) for each in beside if each.value)
+            if alike and isinstance(at, ast.stmt) and _is_a_language(code):
+                yield Mechanism("target-out-of-step", "the targets are the inputs, not shifted", at, fix=_FIX)
+
+
+_WINDOWS = {"y": ("x",), "yb": ("xb",), "targets": ("inputs", "x"), "target": ("input", "x"), "labels": ("inputs", "x")}
+"""Names of targets, and of the inputs beside them."""
+
+
+def _is_a_language(code: Code) -> bool:
+    """Whether the next token is predicted: a cross entropy, and neither a shift nor a gap to be filled."""
+    loss = any(name_of(each) in ("cross_entropy", "CrossEntropyLoss") for each in code.calls)
+    return loss and not (_MEANT.search(code.text) or _SHIFTS.search(code.text))
 
 
 def _compared(code: Code, call: ast.Call) -> tuple[ast.expr | None, ast.expr | None]:
@@ -69,7 +100,7 @@ def _origin(code: Code, value: ast.expr | None) -> ast.expr | None:
         elif isinstance(value, ast.Name) and (held := code.value_of(value, value)) is not None:
             if isinstance(held, ast.Call) and not (last_name(held.func) in _RESHAPES or _is_a_model(held)):
                 return value
-            if not isinstance(held, (ast.Name, ast.Call, ast.Attribute)):
+            if not isinstance(held, (ast.Name, ast.Call, ast.Attribute, ast.Subscript)):
                 return value
             value = held
         else:

@@ -7,7 +7,7 @@ from itertools import chain
 
 from stayfinite.readers.configs.mechanisms.adapters import unused_adapters, wrapped_twice
 from stayfinite.readers.configs.mechanisms.code import MOST_NODES, Code, Mechanism
-from stayfinite.readers.configs.mechanisms.copied_targets import copied_targets
+from stayfinite.readers.configs.mechanisms.copied_targets import copied_targets, same_windows
 from stayfinite.readers.configs.mechanisms.initial_weights import too_large, zeroed_scales
 from stayfinite.readers.configs.mechanisms.one_column import OneColumn
 from stayfinite.readers.configs.mechanisms.one_output import OneOutput
@@ -20,12 +20,13 @@ def mechanisms_in(tree: ast.Module, *, whole: bool) -> list[Mechanism]:
         code = Code(tree)
         if len(code.nodes) > MOST_NODES:
             return []
-        looks = (copied_targets, unused_adapters, wrapped_twice, too_large, zeroed_scales)
-        for each in chain(
-            *(each(code, whole=whole).found() for each in (OneOutput, OneColumn)), *(look(code) for look in looks)
-        ):
+        looks = (copied_targets, same_windows, wrapped_twice, too_large, zeroed_scales)
+        kinds = (OneOutput(code, whole=whole).found(), OneColumn(code, whole=whole).found())
+        for each in chain(*kinds, unused_adapters(code, whole=whole), *(look(code) for look in looks)):
             if each.cause not in found or (each.sure and not found[each.cause].sure):
                 found[each.cause] = each
+        if found.keys() & {"softmax-axis", "label-out-of-range"}:
+            found.pop("metric-stuck", None)  # where nothing can be learned, the metric has nothing to measure
     except RecursionError:  # absurdly deep nesting
         pass
     return list(found.values())

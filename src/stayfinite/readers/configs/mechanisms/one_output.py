@@ -11,6 +11,7 @@ from stayfinite.readers.configs.mechanisms.widths import LAST, Widths, layers_of
 from stayfinite.readers.configs.program.names import dotted_name
 
 _SCORES = lazy_regex(r"att|score|weight|gate|pool|align|query|energy|mix|route|alpha|scor", 2)
+_FIX = "one output: sigmoid with binary cross entropy (BCEWithLogitsLoss); or one output for each class"
 CHOOSES = lazy_regex(r"class|label|output|\bout_|\bn_|num_|binary|multi|task|regress|dim|shape|size|len\(", 2)
 
 
@@ -48,7 +49,7 @@ class OneOutput:
                 continue
             where = self._widths.of_value(value)
             if self._is_over(axis, where, call) and not CHOOSES.search(self._code.tests_around(call)):
-                yield Mechanism("softmax-axis", "a softmax over one output is always 1", call)
+                yield Mechanism("softmax-axis", "a softmax over one output is always 1", call, fix=_FIX)
 
     def _stacks(self) -> Iterator[Mechanism]:
         """A softmax behind a layer with one output, in `Sequential` or by `add`."""
@@ -59,12 +60,18 @@ class OneOutput:
             for before, layer in zip([None, *layers], layers, strict=False):
                 axis = _softmax_axis(layer) if isinstance(layer, ast.Call) else None
                 if axis is not None and before and self._is_over(axis, self._widths.of_layer(before), layer):
-                    yield Mechanism("softmax-axis", f"a softmax behind {ast.unparse(before)} is always 1", layer)
+                    yield Mechanism(
+                        "softmax-axis", f"a softmax behind {ast.unparse(before)} is always 1", layer, fix=_FIX
+                    )
         for call in self._code.calls:
             function = given(call, -1, "activation")
             softmax = isinstance(function, ast.expr) and _is_word(function, "softmax")
-            if softmax and last_name(call.func) == "Dense" and self._widths.of_layer(call) == LAST:
-                yield Mechanism("softmax-axis", "a softmax over one unit is always 1", call)
+            if (
+                softmax
+                and last_name(call.func) in ("Dense", "dense", "layer_dense")
+                and self._widths.of_layer(call) + self._widths.of_value(call) == LAST
+            ):
+                yield Mechanism("softmax-axis", "a softmax over one unit is always 1", call, fix=_FIX)
 
     def _is_over(self, axis: ast.expr | None, where: str, at: ast.AST) -> bool:
         """Whether an axis is that of the one output; in three dimensions, the second one may be time."""
@@ -92,17 +99,30 @@ class OneOutput:
             logits = given(call, 0, "input", "logits") if self._is_cross_entropy(call.func) else None
             if logits is not None and self._widths.of_value(logits) and not self._is_chosen(call):
                 yield self._lost(call, given(call, 1, "target", "labels"))
+            elif last_name(call.func) in _IN_TWO_LIBRARIES:
+                yield from self._lost_elsewhere(call)
             handed = given(call, -1, "criterion")
             if handed is not None and call.args and name_of(handed) == "CrossEntropyLoss":
                 one = self._widths.of_layer(call.args[0]) or self._widths.of_layer(call)
                 if one:
-                    yield Mechanism("softmax-axis", "cross entropy of one output is always 0", call, self._whole)
+                    yield Mechanism(
+                        "softmax-axis", "cross entropy of one output is always 0", call, self._whole, fix=_FIX
+                    )
+
+    def _lost_elsewhere(self, call: ast.Call) -> Iterator[Mechanism]:
+        """TensorFlow and optax; labels that are numbers of classes lie outside."""
+        named = next((each.value for each in call.keywords if each.arg == "logits"), None)
+        logits = named or given(call, 1 if "_with_logits" in last_name(call.func) else 0)
+        if self._widths.of_value(logits) and not self._is_chosen(call):
+            whole = "sparse" in last_name(call.func) or "integer" in last_name(call.func)
+            text = "labels of several classes, and one output" if whole else "cross entropy of one output is always 0"
+            yield Mechanism("label-out-of-range" if whole else "softmax-axis", text, call, fix="" if whole else _FIX)
 
     def _lost(self, call: ast.Call, target: ast.expr | None) -> Mechanism:
         held = self._code.value_of(target, target) if isinstance(target, ast.Name) else target
         if held is not None and _holds_one(held):
             return Mechanism("label-out-of-range", "labels up to 1, and the model has one output: class 0", call)
-        return Mechanism("softmax-axis", "cross entropy of one output is always 0", call)
+        return Mechanism("softmax-axis", "cross entropy of one output is always 0", call, fix=_FIX)
 
     def _is_cross_entropy(self, function: ast.expr) -> bool:
         if isinstance(function, ast.Call):
@@ -130,12 +150,17 @@ class OneOutput:
                 text = "labels of several classes, and the last layer has one unit: class 0"
                 yield Mechanism("label-out-of-range", text, call)
             elif _is_word(loss, "categorical_crossentropy", "CategoricalCrossentropy"):
-                yield Mechanism("softmax-axis", "categorical cross entropy of one unit is always 0", call)
+                yield Mechanism("softmax-axis", "categorical cross entropy of one unit is always 0", call, fix=_FIX)
 
     def _ends_in_one(self, owner: ast.expr) -> bool:
         """Whether the last layer that is added has one unit."""
         return bool(self._widths.of_stack(self._widths.added_to(owner)))
 
+
+_IN_TWO_LIBRARIES = frozenset({
+    "softmax_cross_entropy_with_logits", "softmax_cross_entropy_with_logits_v2", "softmax_cross_entropy",
+    "sparse_softmax_cross_entropy_with_logits", "softmax_cross_entropy_with_integer_labels",
+})  # fmt: skip
 
 _IMPLIED = ast.Constant(None)
 """The axis of torch's softmax where none is given: the second one of two."""

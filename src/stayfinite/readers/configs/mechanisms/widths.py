@@ -23,6 +23,7 @@ _KEEPS = frozenset({
 _KEEPING_LAYERS = lazy_regex(
     r"\w*(?:ReLU|Dropout\w*|Sigmoid|Tanh|GELU|ELU|SiLU|Softplus|Identity|Activation|Softmax|BatchNorm\w*|LayerNorm)"
 )
+_LINEAR = frozenset({"Linear", "LazyLinear", "Dense", "layer_dense"})
 _WRAPPERS = frozenset({"to", "cuda", "cpu", "train", "eval", "float", "compile", "DataParallel", "prepare_model",
                        "DistributedDataParallel", "DDP", "get_peft_model"})  # fmt: skip
 _COUNTS = (
@@ -57,15 +58,39 @@ class Widths:
             return self.of_value(self._code.value_of(value, value), told, depth + 1)
         if isinstance(value, ast.Attribute) and value.attr in ("logits", "data"):
             return self.of_value(value.value, told, depth + 1)
+        if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant) and value.slice.value == "logits":
+            return self.of_value(value.value, told, depth + 1)
+        if isinstance(value, ast.BinOp):
+            return self._of_product(value, told, depth)
         if not isinstance(value, ast.Call):
             return ""
         last = last_name(value.func)
+        if last in ("dense", "fully_connected"):
+            return LAST if self._is_one(given(value, 1, "units", "num_outputs"), told) else ""
+        if last == "matmul":
+            return self._of_weights(given(value, 1, "b"))
         if last in _KEEPS:
             owner = value.func.value if isinstance(value.func, ast.Attribute) else None
             of_module = owner is None or dotted_name(owner, {}) in ("F", "torch", "nn.functional", "tf.nn", "np")
             inner = (value.args[0] if value.args else None) if of_module else owner
             return self.of_value(inner, told, depth + 1)
         return self.of_layer(value.func, told, depth + 1)
+
+    def _of_product(self, value: ast.BinOp, told: Given | None, depth: int) -> str:
+        """Of `x @ w + b`."""
+        if isinstance(value.op, ast.MatMult):
+            return self._of_weights(value.right)
+        return self.of_value(value.left, told, depth + 1) if isinstance(value.op, ast.Add) else ""
+
+    def _of_weights(self, weights: ast.expr | None) -> str:
+        """Of a product with a matrix that is made with its shape."""
+        made = self._code.objects(weights) if weights is not None else []
+        if len(made) != 1 or made[0] is None:
+            return ""
+        shapes = [each.elts for each in ast.walk(made[0]) if isinstance(each, (ast.List, ast.Tuple))]
+        plain = made[0].args if isinstance(made[0], ast.Call) and last_name(made[0].func) in ("randn", "rand") else []
+        shape = shapes[0] if shapes else plain
+        return LAST if len(shape) == 2 and self._is_one(shape[1], {}) else ""
 
     def of_layer(self, layer: ast.expr | None, told: Given | None = None, depth: int = 0) -> str:
         """The same of what a layer or a model returns."""
@@ -125,13 +150,13 @@ class Widths:
 
     def _of_last(self, calls: list[ast.Call], told: Given | None) -> str:
         """Of the last layer that an excerpt shows."""
-        layers = [each for each in calls if last_name(each.func) in ("Linear", "LazyLinear", "Dense")]
+        layers = [each for each in calls if last_name(each.func) in {*_LINEAR, "Conv2d", "Conv3d"}]
         last = max(layers, key=lambda each: (each.lineno, each.col_offset), default=None)
         return "" if last is None else self._of_plain(last_name(last.func), last, told)
 
     def _of_plain(self, last: str, layer: ast.Call, told: Given | None) -> str:
         """Of a layer of a library, or of a model that is told how many outputs it has."""
-        if last in ("Linear", "LazyLinear", "Dense"):
+        if last in _LINEAR:
             place = 1 if last == "Linear" else 0
             return LAST if self._is_one(given(layer, place, "out_features", "units"), told) else ""
         if last in ("Conv1d", "Conv2d", "Conv3d"):
@@ -144,7 +169,7 @@ class Widths:
     def _of_class(self, owner: ast.ClassDef, call: ast.Call, told: Given | None, depth: int) -> str:
         """Of an own class: what all its `forward` returns."""
         methods = {each.name: each for each in owner.body if isinstance(each, FUNCTIONS)}
-        forward = methods.get("forward") or methods.get("call")
+        forward = methods.get("forward") or methods.get("call") or methods.get("__call__")
         inside = _bound(methods.get("__init__"), call, told or {})
         if forward is None:
             inner = [each for each in ast.walk(owner) if isinstance(each, ast.Call)]

@@ -276,7 +276,17 @@ def _take_loops(run: Run, tree: ast.Module, text: str, found: ScriptSettings) ->
               for scope in run.modules.scopes.values() if scope.tree is not None]  # fmt: skip
     for mechanism in mechanisms_in(tree, whole=True):
         where = str(mechanism.node.lineno)
-        found.faults.append(CodeFault(mechanism.cause, mechanism.shown, where, mechanism.sure, when=mechanism.when))
+        found.faults.append(
+            CodeFault(
+                mechanism.cause,
+                mechanism.shown,
+                where,
+                mechanism.sure,
+                when=mechanism.when,
+                fix=mechanism.fix,
+                fact=mechanism.sure,
+            )
+        )
     for source, loops in [("", own), *others]:
         for each in loops.faults():
             where = f"{source}:{each.line}" if source else str(each.line)
