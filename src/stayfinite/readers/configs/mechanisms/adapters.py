@@ -13,6 +13,7 @@ _CONFIGS = frozenset({"LoraConfig", "AdaLoraConfig", "LoHaConfig", "LoKrConfig",
                       "PrefixTuningConfig", "PromptTuningConfig"})  # fmt: skip
 _TRAINS = frozenset({"train", "fit", "backward", "launch"})
 _TRL = lazy_regex(r"(?:SFT|DPO|ORPO|KTO|Reward|CPO|GRPO)Trainer")
+_APPLY = "get_peft_model(model, config), or peft_config=config of the trainer"
 _QUANTIZED = lazy_regex(r"load_in_[48]bit ?= ?True|BitsAndBytesConfig\(|quantization_config|prepare_model_for_kbit")
 
 
@@ -29,13 +30,8 @@ def unused_adapters(code: Code, *, whole: bool) -> Iterator[Mechanism]:
             made = isinstance(value, ast.Call) and last_name(value.func) in _CONFIGS
             if made and "." not in name and name not in used and isinstance(at, ast.Assign):
                 text = "the adapter is configured and never applied: nothing reads its config"
-                yield Mechanism(
-                    "params-frozen",
-                    text,
-                    at,
-                    sure=whole,
-                    fix="get_peft_model(model, config), or peft_config=config of the trainer",
-                )
+                # An excerpt may leave out where it is applied.
+                yield Mechanism("params-frozen", text, at, sure=whole, when="" if whole else "still", fix=_APPLY)
 
 
 def wrapped_twice(code: Code) -> Iterator[Mechanism]:
