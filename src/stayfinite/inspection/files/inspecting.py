@@ -80,7 +80,8 @@ CAUSES = (
 
 FROM_LOOPS = (
     "clip-before-unscale", "no-zero-grad", "accumulation-unscaled", "detached-loss", "step-missing",
-    "cleared-before-step", "softmax-before-cross-entropy", "loss-formula-singularity",
+    "cleared-before-step", "softmax-before-cross-entropy", "loss-formula-singularity", "softmax-axis",
+    "label-out-of-range", "metric-stuck", "target-out-of-step", "params-frozen", "bad-init",
 )  # fmt: skip
 """Faults that the syntax tree of a loop shows; the words of a program, which logs quote, prove them less."""
 
