@@ -80,7 +80,10 @@ CAUSES = (
 
 FROM_LOOPS = (
     "clip-before-unscale", "no-zero-grad", "accumulation-unscaled", "detached-loss", "step-missing",
-    "cleared-before-step", "softmax-before-cross-entropy", "loss-formula-singularity",
+    "cleared-before-step", "softmax-before-cross-entropy", "loss-formula-singularity", "where-nan-branch",
+    "wrong-mode", "metric-not-reset", "metric-impossible", "loss-broadcast", "probability-loss-on-logits",
+    "softmax-axis", "flipped-sign", "labels-shuffled", "splits-scaled-differently", "unshuffled", "duplicate-rows",
+    "causal-leak", "constant-feature", "bad-init", "dead-units",
 )  # fmt: skip
 """Faults that the syntax tree of a loop shows; the words of a program, which logs quote, prove them less."""
 

@@ -39,6 +39,7 @@ from stayfinite.rules.precision_settings import TRAINED
 _TELLING_NAMES = frozenset(
     {"fp16", "bf16", "dtype", "torch_dtype", "precision", "lr", "learning_rate", "eps", "requires_grad"}
 )
+from stayfinite.readers.configs.whole import faults_of_script
 """Names recorded even if their value is unknown."""
 _COMPUTED = (ast.Call, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.IfExp, ast.JoinedStr, ast.BinOp)
 
@@ -273,6 +274,8 @@ def _take_loops(run: Run, tree: ast.Module, text: str, found: ScriptSettings) ->
     own = Loops(tree, text)
     others = [(scope.origin.source, Loops(scope.tree, "\n".join(scope.origin.lines), set(run.followed)))
               for scope in run.modules.scopes.values() if scope.tree is not None]  # fmt: skip
+    for fault in faults_of_script(tree):
+        found.faults.append(CodeFault(fault.cause, fault.text, str(fault.line), fault.sure, fault.mild))
     for source, loops in [("", own), *others]:
         for each in loops.faults():
             where = f"{source}:{each.line}" if source else str(each.line)

@@ -10,6 +10,7 @@ from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.whole.computing import compute
 from stayfinite.readers.configs.whole.following import Course, TooMuch
 from stayfinite.readers.configs.whole.modes import wrong_modes
+from stayfinite.readers.configs.whole.sums import wrong_sums
 
 _KNOWN = frozenset({
     "torch", "torchvision", "torchaudio", "numpy", "scipy", "pandas", "sklearn", "matplotlib", "tqdm", "PIL", "einops",
@@ -63,4 +64,4 @@ def is_whole(nodes: list[ast.AST]) -> bool:
     return "torch" in names and all(each in _KNOWN or each in sys.stdlib_module_names for each in names)
 
 
-_JUDGES: tuple[Judge, ...] = (wrong_modes,)
+_JUDGES: tuple[Judge, ...] = (wrong_modes, wrong_sums)
