@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.whole.computing import compute
 from stayfinite.readers.configs.whole.following import Course, TooMuch
+from stayfinite.readers.configs.whole.losses import crossed_shapes, wrong_axes, wrong_inputs
 from stayfinite.readers.configs.whole.modes import wrong_modes
 from stayfinite.readers.configs.whole.sums import wrong_sums
 
@@ -64,4 +65,4 @@ def is_whole(nodes: list[ast.AST]) -> bool:
     return "torch" in names and all(each in _KNOWN or each in sys.stdlib_module_names for each in names)
 
 
-_JUDGES: tuple[Judge, ...] = (wrong_modes, wrong_sums)
+_JUDGES: tuple[Judge, ...] = (wrong_modes, wrong_sums, wrong_inputs, wrong_axes, crossed_shapes)
