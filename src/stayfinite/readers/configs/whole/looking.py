@@ -11,6 +11,8 @@ from stayfinite.readers.configs.whole.computing import compute
 from stayfinite.readers.configs.whole.following import Course, TooMuch
 from stayfinite.readers.configs.whole.losses import crossed_shapes, wrong_axes, wrong_inputs
 from stayfinite.readers.configs.whole.modes import wrong_modes
+from stayfinite.readers.configs.whole.pairs import parted_pairs
+from stayfinite.readers.configs.whole.repeats import same_batches, sorted_classes
 from stayfinite.readers.configs.whole.sums import wrong_sums
 
 _KNOWN = frozenset({
@@ -65,4 +67,6 @@ def is_whole(nodes: list[ast.AST]) -> bool:
     return "torch" in names and all(each in _KNOWN or each in sys.stdlib_module_names for each in names)
 
 
-_JUDGES: tuple[Judge, ...] = (wrong_modes, wrong_sums, wrong_inputs, wrong_axes, crossed_shapes)
+_JUDGES: tuple[Judge, ...] = (wrong_modes, wrong_sums, wrong_inputs, wrong_axes, crossed_shapes, parted_pairs, same_batches,
+    sorted_classes,
+)

@@ -125,7 +125,7 @@ def crossed_shapes(course: Course) -> Iterator[LoopFault]:
         if term.line in told or len(term.parts) != 2:
             continue
         one, other = (shapes.of(each) for each in term.parts)
-        if not crosses(one, other):
+        if not crosses(one, other) or any(_is_stood_up(each) for each in term.parts):
             continue
         met = f"shapes {_in_words(one)} and {_in_words(other)}: each row meets every target"
         if (term.op, term.name) in (("compare", "Eq"), ("method", "eq")) and _is_averaged(course, term):
@@ -134,6 +134,13 @@ def crossed_shapes(course: Course) -> Iterator[LoopFault]:
         elif term.op == "binary" and term.name == "Sub" and _is_squared(course, term):
             told.add(term.line)
             yield LoopFault("loss-broadcast", f"{term.shown} of {met}", term.line)
+
+
+def _is_stood_up(term: Term) -> bool:
+    """Whether an operand was made a column right there: `x.unsqueeze(1) - x` is a table on purpose."""
+    return (term.op in ("method", "call") and term.last in ("unsqueeze", "view", "reshape")) or (
+        term.op == "index" and "None" in term.shown
+    )
 
 
 def _in_words(shape: tuple[int | None, ...] | None) -> str:

@@ -1,0 +1,110 @@
+"""Inputs and targets that no longer belong together: permuted apart, or loaded by two shuffled loaders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.readers.configs.loops import LoopFault
+from stayfinite.readers.configs.whole.following import Course
+from stayfinite.readers.configs.whole.losses import loss_calls
+from stayfinite.readers.configs.whole.models import learned_from
+from stayfinite.readers.configs.whole.picking import truth
+from stayfinite.readers.configs.whole.terms import Term, leaves
+
+_SHUFFLES = frozenset({"randperm", "permutation"})
+
+
+def parted_pairs(course: Course) -> Iterator[LoopFault]:
+    """Losses whose input and target come from rows in two orders."""
+    reached = learned_from(course)
+    for _, call, given, target in loss_calls(course):
+        if id(call) not in reached:
+            continue
+        inputs, targets = _batches(given), _batches(target)
+        one, other = _orders(course, inputs), _orders(course, targets)
+        if one and other and not one.keys() & other.keys() and not _same_seeds(course, [*one.values(), *other.values()]):
+            line = max(each.line for each in (*one.values(), *other.values()))
+            yield LoopFault("labels-shuffled", "inputs and labels are permuted apart: each row gets another's label", line)
+            return
+        loaders = [{id(each.parts[1]): each.parts[1] for each in side if each.name == "rows"} for side in (inputs, targets)]
+        first, second = (list(each.values()) for each in loaders)
+        if len(first) == len(second) == 1 and first[0] is not second[0] and all(map(_shuffles, (*first, *second))):
+            if len(inputs) == len(targets) == 1:
+                text = "inputs and labels come from two loaders that shuffle apart: each row gets another's label"
+                yield LoopFault("labels-shuffled", text, first[0].line)
+                return
+
+
+def _batches(term: Term) -> list[Term]:
+    """The batches and rows that a value was computed from."""
+    found = [each for each in leaves(term) if each.op == "batch"]
+    return found or [term]
+
+
+def _orders(course: Course, batches: list[Term]) -> dict[int, Term]:
+    """The permutations of the rows of these values, where each was permuted once, in the same way."""
+    found: dict[int, Term] = {}
+    for batch in batches:
+        rows = batch.parts[0] if batch.op == "batch" else batch
+        orders = _permutations(rows)
+        if orders is None:
+            return {}
+        found.update(orders)
+    return found
+
+
+def _permutations(term: Term) -> dict[int, Term] | None:
+    """The permutations on the one way from a value to its rows; None where there are several ways."""
+    found: dict[int, Term] = {}
+    for _ in range(60):
+        if term.op == "shuffled":
+            found[id(term)] = term
+            term = term.parts[0]
+        elif term.op == "index":
+            key = term.parts[1]
+            if key.op == "call" and key.last in _SHUFFLES:
+                found[id(key)] = key
+            elif key.op not in ("slice", "const"):
+                order = [each for each in leaves(key) if each.op == "call" and each.last in _SHUFFLES]
+                if len(order) == 1 and key.op == "index":  # perm[i:i + 32]
+                    found[id(order[0])] = order[0]
+            term = term.parts[0]
+        elif term.op == "call" and term.last == "permutation" and term.parts and term.parts[0].op not in ("const", "call"):
+            found[id(term)] = term  # np.random.permutation(x)
+            term = term.parts[0]
+        elif term.op == "either":
+            return None
+        elif term.op in ("method", "binary", "applied", "set") or (term.op == "call" and term.last in _PASSES):
+            places = term.parts[1:] if term.op == "applied" else term.parts
+            ways = [each for each in places if _permutations_below(each)]
+            if not ways:
+                return found
+            if len(ways) > 1:
+                return None
+            term = ways[0]
+        else:
+            return found
+    return None
+
+
+_PASSES = frozenset({"from_numpy", "tensor", "as_tensor", "FloatTensor", "LongTensor", "array", "relu", "cat", "flatten"})
+
+
+def _permutations_below(term: Term) -> bool:
+    return any((each.op == "call" and each.last in _SHUFFLES) or each.op == "shuffled" for each in leaves(term))
+
+
+def _same_seeds(course: Course, orders: list[Term]) -> bool:
+    """Whether one seed may make several permutations the same."""
+    if any("generator" in each.keywords or "random_state" in each.keywords for each in orders):
+        return True
+    if any(each.name.startswith(("rng", "random")) or not each.name for each in orders if each.op == "call"):
+        return True
+    first, last = min(each.line for each in orders), max(each.line for each in orders)
+    seeds = [getattr(each.node, "lineno", 0) for each in course.events if each.kind == "seed"]
+    return any(first < line <= last for line in seeds)
+
+
+def _shuffles(loader: Term) -> bool:
+    shuffle = loader.given(2, "shuffle")
+    return shuffle is not None and truth(shuffle) is True and "generator" not in loader.keywords
