@@ -59,7 +59,7 @@ def call_value(course: Course, function: Term, given: list[Term], keywords: Keyw
     else:
         result = course.term("applied", function.name, (function, *given), node, keywords=keywords)
     if function.op == "made":
-        course.tell("forward", function, result, node)
+        course.tell("forward", function, result, node, tuple(given))
     return result
 
 
@@ -118,7 +118,7 @@ def _forward(course: Course, model: Term, given: list[Term], keywords: Keywords,
         result = call_function(course, forward, given, keywords, node)
     else:
         result = course.term("applied", model.name, (model, *given), node, keywords=keywords)
-    course.tell("forward", model, result, node)
+    course.tell("forward", model, result, node, tuple(given))
     return result
 
 

@@ -52,6 +52,8 @@ class Event:
     passes: tuple[tuple[int, int], ...]
     sure: bool
     """Whether it is reached in any case."""
+    given: tuple[Term, ...] = ()
+    """The arguments."""
 
 
 class Course:
@@ -88,11 +90,11 @@ class Course:
         """The value of an expression."""
         return NONE if node is None else self._compute(self, node)
 
-    def tell(self, kind: str, term: Term, result: Term, node: Any) -> None:
+    def tell(self, kind: str, term: Term, result: Term, node: Any, given: tuple[Term, ...] = ()) -> None:
         """Note an event."""
         mode = self.modes.get(id(term), frozenset({"train"}))
         self.events.append(
-            Event(kind, term, result, node, self.learns, mode, tuple(self.passes), not self.doubt)
+            Event(kind, term, result, node, self.learns, mode, tuple(self.passes), not self.doubt, given)
         )  # fmt: skip
 
     def find(self, name: str) -> Term | None:

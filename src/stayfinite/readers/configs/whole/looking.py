@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.whole.computing import compute
 from stayfinite.readers.configs.whole.following import Course, TooMuch
+from stayfinite.readers.configs.whole.leaks import leaks
 from stayfinite.readers.configs.whole.losses import crossed_shapes, wrong_axes, wrong_inputs
 from stayfinite.readers.configs.whole.modes import wrong_modes
 from stayfinite.readers.configs.whole.pairs import parted_pairs
 from stayfinite.readers.configs.whole.repeats import same_batches, sorted_classes
+from stayfinite.readers.configs.whole.splits import split_scales
 from stayfinite.readers.configs.whole.sums import wrong_sums
 
 _KNOWN = frozenset({
@@ -68,5 +70,5 @@ def is_whole(nodes: list[ast.AST]) -> bool:
 
 
 _JUDGES: tuple[Judge, ...] = (wrong_modes, wrong_sums, wrong_inputs, wrong_axes, crossed_shapes, parted_pairs, same_batches,
-    sorted_classes,
+    sorted_classes, split_scales, leaks,
 )

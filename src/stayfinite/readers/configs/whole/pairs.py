@@ -62,10 +62,10 @@ def _permutations(term: Term) -> dict[int, Term] | None:
             term = term.parts[0]
         elif term.op == "index":
             key = term.parts[1]
-            if key.op == "call" and key.last in _SHUFFLES:
+            if key.op in ("call", "method") and key.last in _SHUFFLES:
                 found[id(key)] = key
             elif key.op not in ("slice", "const"):
-                order = [each for each in leaves(key) if each.op == "call" and each.last in _SHUFFLES]
+                order = [each for each in leaves(key) if each.op in ("call", "method") and each.last in _SHUFFLES]
                 if len(order) == 1 and key.op == "index":  # perm[i:i + 32]
                     found[id(order[0])] = order[0]
             term = term.parts[0]
@@ -91,15 +91,15 @@ _PASSES = frozenset({"from_numpy", "tensor", "as_tensor", "FloatTensor", "LongTe
 
 
 def _permutations_below(term: Term) -> bool:
-    return any((each.op == "call" and each.last in _SHUFFLES) or each.op == "shuffled" for each in leaves(term))
+    return any((each.op in ("call", "method") and each.last in _SHUFFLES) or each.op == "shuffled" for each in leaves(term))
 
 
 def _same_seeds(course: Course, orders: list[Term]) -> bool:
     """Whether one seed may make several permutations the same."""
     if any("generator" in each.keywords or "random_state" in each.keywords for each in orders):
         return True
-    if any(each.name.startswith(("rng", "random")) or not each.name for each in orders if each.op == "call"):
-        return True
+    if len({id(each.parts[0]) for each in orders if each.op == "method"}) > 1:
+        return True  # two generators
     first, last = min(each.line for each in orders), max(each.line for each in orders)
     seeds = [getattr(each.node, "lineno", 0) for each in course.events if each.kind == "seed"]
     return any(first < line <= last for line in seeds)

@@ -17,6 +17,8 @@ def truth(term: Term) -> bool | None:
     """Whether a condition holds, where that is certain."""
     if term.op == "const":
         return bool(term.data)
+    if term.op in ("function", "class") or (term.op == "made" and "ransform" in term.name):
+        return True
     if term.op == "compare" and len(term.parts) == 2:
         return _compared(term.name, *term.parts)
     if term.op == "unary" and term.name == "Not":
