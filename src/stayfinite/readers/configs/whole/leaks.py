@@ -126,10 +126,11 @@ def _scores(term: Term) -> bool | None:
         term = bare(term)
         if _is_product(term):
             return False
-        if term.op == "binary" and term.name in ("Div", "Mult") and not _has_product(term.parts[1]):
+        if term.op == "binary" and term.name == "Div":
             term = term.parts[0]
-        elif term.op == "binary" and term.name == "Mult" and not _has_product(term.parts[0]):
-            term = term.parts[1]
+        elif term.op == "binary" and term.name == "Mult":
+            sides = [_is_product(bare(each)) for each in term.parts]
+            term = term.parts[1] if sides == [False, True] else term.parts[0]
         else:
             return True if any(_is_product(each) for each in leaves(term)) else None
     return None
@@ -144,10 +145,6 @@ def _is_product(term: Term) -> bool:
     else:
         return False
     return any(each.last in ("transpose", "permute", "t", "mT", "T") for each in pair if each.op in ("method", "attribute", "call"))
-
-
-def _has_product(term: Term) -> bool:
-    return any(_is_product(each) for each in leaves(term))
 
 
 def _is_attention_masked(given: Term) -> bool:

@@ -14,7 +14,10 @@ from stayfinite.readers.configs.whole.losses import crossed_shapes, wrong_axes, 
 from stayfinite.readers.configs.whole.modes import wrong_modes
 from stayfinite.readers.configs.whole.pairs import parted_pairs
 from stayfinite.readers.configs.whole.repeats import same_batches, sorted_classes
+from stayfinite.readers.configs.whole.signs import flipped_signs
+from stayfinite.readers.configs.whole.singular import singular_places
 from stayfinite.readers.configs.whole.splits import split_scales
+from stayfinite.readers.configs.whole.starts import bad_starts, constant_features
 from stayfinite.readers.configs.whole.sums import wrong_sums
 
 _KNOWN = frozenset({
@@ -70,5 +73,6 @@ def is_whole(nodes: list[ast.AST]) -> bool:
 
 
 _JUDGES: tuple[Judge, ...] = (wrong_modes, wrong_sums, wrong_inputs, wrong_axes, crossed_shapes, parted_pairs, same_batches,
-    sorted_classes, split_scales, leaks,
+    sorted_classes, split_scales, leaks, flipped_signs, bad_starts,
+    constant_features, singular_places,
 )
