@@ -81,6 +81,8 @@ class CodeFault:
     """Whether nothing that was left out could excuse it."""
     mild: bool = False
     """Whether training survives it."""
+    whole: bool = False
+    """Whether the whole program was followed: nothing else can have done what is missing."""
 
 
 class Expression(str):

@@ -275,7 +275,7 @@ def _take_loops(run: Run, tree: ast.Module, text: str, found: ScriptSettings) ->
     others = [(scope.origin.source, Loops(scope.tree, "\n".join(scope.origin.lines), set(run.followed)))
               for scope in run.modules.scopes.values() if scope.tree is not None]  # fmt: skip
     for fault in faults_of_script(tree):
-        found.faults.append(CodeFault(fault.cause, fault.text, str(fault.line), fault.sure, fault.mild))
+        found.faults.append(CodeFault(fault.cause, fault.text, str(fault.line), fault.sure, fault.mild, whole=True))
     for source, loops in [("", own), *others]:
         for each in loops.faults():
             where = f"{source}:{each.line}" if source else str(each.line)
