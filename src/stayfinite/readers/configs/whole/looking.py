@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.whole.computing import compute
 from stayfinite.readers.configs.whole.following import Course, TooMuch
+from stayfinite.readers.configs.whole.inputs import axes_taken_for_others, not_finite
 from stayfinite.readers.configs.whole.leaks import leaks
 from stayfinite.readers.configs.whole.losses import crossed_shapes, wrong_axes, wrong_inputs
 from stayfinite.readers.configs.whole.modes import wrong_modes
@@ -74,5 +75,5 @@ def is_whole(nodes: list[ast.AST]) -> bool:
 
 _JUDGES: tuple[Judge, ...] = (wrong_modes, wrong_sums, wrong_inputs, wrong_axes, crossed_shapes, parted_pairs, same_batches,
     sorted_classes, split_scales, leaks, flipped_signs, bad_starts,
-    constant_features, singular_places,
+    constant_features, singular_places, not_finite, axes_taken_for_others,
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.whole.following import Course
 from stayfinite.readers.configs.whole.losses import loss_calls
@@ -26,6 +28,11 @@ def parted_pairs(course: Course) -> Iterator[LoopFault]:
             line = max(each.line for each in (*one.values(), *other.values()))
             yield LoopFault("labels-shuffled", "inputs and labels are permuted apart: each row gets another's label", line)
             return
+        lone = _one_sided(course, inputs, targets, one, other)
+        if lone is not None:
+            text = f"only one of inputs and labels is permuted ({lone.shown}): each row gets another's label"
+            yield LoopFault("labels-shuffled", text, lone.line)
+            return
         loaders = [{id(each.parts[1]): each.parts[1] for each in side if each.name == "rows"} for side in (inputs, targets)]
         first, second = (list(each.values()) for each in loaders)
         if len(first) == len(second) == 1 and first[0] is not second[0] and all(map(_shuffles, (*first, *second))):
@@ -33,6 +40,41 @@ def parted_pairs(course: Course) -> Iterator[LoopFault]:
                 text = "inputs and labels come from two loaders that shuffle apart: each row gets another's label"
                 yield LoopFault("labels-shuffled", text, first[0].line)
                 return
+
+
+def _one_sided(
+    course: Course, inputs: list[Term], targets: list[Term], one: dict[int, Term], other: dict[int, Term]
+) -> Term | None:
+    """The permutation of one side, where both sides were computed from the same rows."""
+    if bool(one) == bool(other) or len(inputs) != 1 or len(targets) != 1 or _ON_PURPOSE.search(ast.unparse(course.tree)):
+        return None
+    moved, still = (inputs[0], targets[0]) if one else (targets[0], inputs[0])
+    if moved.op != "batch" or still.op != "batch" or moved.parts[1] is not still.parts[1]:
+        return None
+    rows = moved.parts[0]
+    while rows.op == "method" and rows.name in ("float", "long", "to", "clone") or rows.op == "index":
+        rows = rows.parts[0]
+        if rows.op in ("call", "unknown"):
+            break
+    data = {id(each) for each in leaves(still.parts[0]) if each.op in ("call", "binary", "method") and each.passes == ()}
+    shared = any(id(each) in data for each in leaves(rows) if each.op in ("call", "binary", "method"))
+    order = next(iter((one or other).values()))
+    plain = _plainly_indexed(moved.parts[0], order)
+    return order if shared and plain else None
+
+
+def _plainly_indexed(term: Term, order: Term) -> bool:
+    """Whether nothing but moves lies between rows and their permutation."""
+    for _ in range(10):
+        if term.op == "index":
+            return term.parts[1] is order
+        if term.op != "method" or term.name not in ("float", "long", "to", "clone", "view", "unsqueeze", "squeeze"):
+            return False
+        term = term.parts[0]
+    return False
+
+
+_ON_PURPOSE = lazy_regex(r"random_?label|memori[sz]|permutation_?test|null_?model|label_?noise|noisy|importance", 2)
 
 
 def _batches(term: Term) -> list[Term]:

@@ -20,11 +20,14 @@ class Scaled(NamedTuple):
     root: Term
     last: Term
     """The last operation."""
+    way: tuple[Term, ...]
+    """The values between."""
 
 
 def split_scales(course: Course) -> Iterator[LoopFault]:
     """Inputs of training and of validation that come from the same place and differ in their scale."""
     reached = learned_from(course)
+    changed = {id(each.term) for each in course.events if each.kind == "in place"}
     for model in trained(course):
         calls = [each for each in course.events if each.kind == "forward" and each.term is model and each.given]
         learned = [scaled(each.given[0]) for each in calls if each.learns and id(each.result) in reached]
@@ -34,6 +37,8 @@ def split_scales(course: Course) -> Iterator[LoopFault]:
         kinds = {each.steps for each in learned if each}
         others = {each.steps for each in measured if each}
         one, other = learned[0], measured[0]
+        if any(id(part) in changed for each in (*learned, *measured) if each for part in each.way):
+            continue
         if one is None or other is None or len(kinds) != 1 or kinds & others or len(others) != 1:
             continue
         if all(each is not None and same_place(each.root, one.root) for each in (*learned, *measured)):
@@ -63,12 +68,14 @@ _FUNCTIONS = frozenset({"log", "log1p", "sqrt", "tanh", "sigmoid", "normalize"})
 def scaled(term: Term) -> Scaled | None:
     """How a value was scaled; None where there is more than one way."""
     steps: list[Step] = []
+    way: list[Term] = []
     last = term
     for _ in range(80):
         before = len(steps)
+        way.append(term)
         following = _before(term, steps)
         if following is None:
-            return Scaled(tuple(steps), term, last)
+            return Scaled(tuple(steps), term, last, tuple(way))
         if following is _UNCLEAR:
             return None
         if len(steps) > before and before == 0:
@@ -90,7 +97,7 @@ def _before(term: Term, steps: list[Step]) -> Term | None:
         owner, key = term.parts
         return _from_set(owner, key) if owner.op == "set" else owner
     if term.op == "set":
-        return _UNCLEAR
+        return _column(term, steps)
     if term.op == "part" and term.parts[0].op == "call" and term.parts[0].last == "train_test_split":
         place = term.data // 2
         return term.parts[0].parts[place] if place < len(term.parts[0].parts) else None
@@ -145,6 +152,19 @@ def _is_statistic(term: Term) -> bool:
     if term.op in ("method", "call", "part", "index") and term.parts:
         return term.last in _STATISTICS and term.op in ("method", "call") or _is_statistic(term.parts[0])
     return False
+
+
+def _column(term: Term, steps: list[Step]) -> Term:
+    """`x[:, 2] = x[:, 2] / 100`: one column of all rows."""
+    old, key, value = term.parts
+    whole = key.op == "row" and key.parts and key.parts[0].op == "slice" and all(
+        constant(each) is None and each.op == "const" for each in key.parts[0].parts
+    )  # fmt: skip
+    inner = scaled(value) if whole else None
+    if inner is None or not inner.steps:
+        return _UNCLEAR
+    steps.append((f"column {key.parts[-1].shown} {_in_words(inner.steps)}", ""))
+    return old
 
 
 def _from_set(owner: Term, key: Term) -> Term:
