@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.whole.following import Course
+from stayfinite.readers.configs.whole.losses import loss_calls
 from stayfinite.readers.configs.whole.models import learned_from
+from stayfinite.readers.configs.whole.splits import scaled
 from stayfinite.readers.configs.whole.terms import Term, constant, leaves
 
 _CLEANED = lazy_regex(r"nan_to_num|isnan|isfinite|isinf|nanmean|fillna|dropna|nan_?mask|np\.ma\b")
-_MOVES = frozenset({"view", "reshape", "to", "float", "contiguous", "cuda", "clone"})
 
 
 def not_finite(course: Course) -> Iterator[LoopFault]:
@@ -20,11 +21,14 @@ def not_finite(course: Course) -> Iterator[LoopFault]:
     if _CLEANED.search(ast.unparse(course.tree)):
         return
     reached = learned_from(course)
-    given = {id(part) for each in course.events if each.kind == "forward" for one in each.given for part in leaves(one)}
+    given = [one for each in course.events if each.kind == "forward" for one in each.given]
+    given += [target for _, _, _, target in loss_calls(course)]
+    plain = {id(part) for each in given if (way := scaled(each)) is not None for part in way.way}
     for term in course.terms:
-        if term.op == "set" and id(term) in reached and id(term) in given | reached and not term.passes:
+        if term.op == "set" and id(term) in reached and not term.passes:
             word = _word(term.parts[2])
-            if word and _is_data(term.parts[0]):
+            # Infinity keeps a value out of a minimum, too.
+            if word and _is_data(term.parts[0]) and (word == "NaN" or id(term) in plain):
                 yield LoopFault("bad-data-row", f"{term.shown} is set to {word}, and the training reads it", term.line)
                 return
 

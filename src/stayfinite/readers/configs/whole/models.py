@@ -9,7 +9,7 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.script_calls import is_optimizer
 from stayfinite.readers.configs.whole.calling import held_by
 from stayfinite.readers.configs.whole.following import Course
-from stayfinite.readers.configs.whole.terms import Term, all_from, constant, number
+from stayfinite.readers.configs.whole.terms import Term, all_from, constant, leaves, number
 
 _RUNNING = lazy_regex(r"(?:Sync)?BatchNorm(?:[123]d)?")
 _DROPS = lazy_regex(r"(?:Alpha|FeatureAlpha)?Dropout(?:[123]d)?")
@@ -35,6 +35,16 @@ def learned_from(course: Course) -> set[int]:
     """Identities of all values that some backward reaches."""
     losses = [each.term for each in course.events if each.kind == "backward"]
     return {id(each) for each in all_from(losses)}
+
+
+def is_learned(term: Term) -> bool:
+    """Whether a gradient flows through a value: a layer or a parameter is among what it was computed from."""
+    for each in leaves(term):
+        if each.op == "applied" or (each.op == "made" and each.last == "Parameter"):
+            return True
+        if constant(each.keywords.get("requires_grad")) is True or each.name == "requires_grad_":
+            return True
+    return False
 
 
 def changing_layers(course: Course, model: Term) -> str:

@@ -98,9 +98,21 @@ def batch_of(course: Course, dataset: Term | None, loader: Term, node: Any) -> T
             at = course.term("each", "row", (whole,), node)
             whole.attributes["item"] = method_result(course, whole, "__getitem__", [at]) or course.term("unknown")
         return _stacked(course, whole.attributes["item"], loader, node)
+    if whole is not None and whole.op == "made" and (transform := _transform_of(whole)) is not None:
+        image = course.term("applied", transform.name, (transform, course.term("source", whole.name)), node)
+        both = (course.term("batch", "items", (image, loader), node), course.term("part", parts=(loader,), node=node))
+        return course.term("row", parts=both, node=node)
     if whole is not None and whole.op not in ("unknown", "either", "made", "instance") and loader.op == "made":
         return course.term("batch", "rows", parts=(whole, loader), node=node)
     return course.term("each", parts=(loader,), node=node)
+
+
+def _transform_of(dataset: Term) -> Term | None:
+    """The transforms that a dataset of a library applies to its images."""
+    if ".datasets." not in f".{dataset.name}" or dataset.last == "FakeData":
+        return None
+    found = dataset.given(1 if dataset.last == "ImageFolder" else -1, "transform")
+    return found if found is not None and found.op == "made" else None
 
 
 def _stacked(course: Course, item: Term, loader: Term, node: Any) -> Term:

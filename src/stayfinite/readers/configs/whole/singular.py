@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.whole.following import Course
-from stayfinite.readers.configs.whole.models import learned_from
+from stayfinite.readers.configs.whole.models import is_learned, learned_from
 from stayfinite.readers.configs.whole.terms import Term, alike, bare, number
 
 _STEEP = frozenset({"sqrt", "log", "log2", "log10", "rsqrt", "reciprocal"})
@@ -20,7 +20,7 @@ def singular_places(course: Course) -> Iterator[LoopFault]:
         if id(term) not in reached:
             continue
         found = _unused_branch(term) or _of_the_same(term) or _of_relu(term)
-        if found is not None and (found[0], term.line) not in told:
+        if found is not None and is_learned(term) and (found[0], term.line) not in told:
             told.add((found[0], term.line))
             yield LoopFault(found[0], found[1], term.line)
 

@@ -97,7 +97,7 @@ def _before(term: Term, steps: list[Step]) -> Term | None:
         owner, key = term.parts
         return _from_set(owner, key) if owner.op == "set" else owner
     if term.op == "set":
-        return _column(term, steps)
+        return term.parts[0] if term.parts[2].op in ("const", "call", "library") else _column(term, steps)
     if term.op == "part" and term.parts[0].op == "call" and term.parts[0].last == "train_test_split":
         place = term.data // 2
         return term.parts[0].parts[place] if place < len(term.parts[0].parts) else None
@@ -162,7 +162,7 @@ def _column(term: Term, steps: list[Step]) -> Term:
     )  # fmt: skip
     inner = scaled(value) if whole else None
     if inner is None or not inner.steps:
-        return _UNCLEAR
+        return _UNCLEAR if number(value) is None and value.op != "call" else old
     steps.append((f"column {key.parts[-1].shown} {_in_words(inner.steps)}", ""))
     return old
 
