@@ -34,12 +34,12 @@ from stayfinite.readers.configs.script_calls import (
 )
 from stayfinite.readers.configs.script_settings import ScriptSettings
 from stayfinite.readers.configs.tree import Node
+from stayfinite.readers.configs.whole import faults_of_script
 from stayfinite.rules.precision_settings import TRAINED
 
 _TELLING_NAMES = frozenset(
     {"fp16", "bf16", "dtype", "torch_dtype", "precision", "lr", "learning_rate", "eps", "requires_grad"}
 )
-from stayfinite.readers.configs.whole import faults_of_script
 """Names recorded even if their value is unknown."""
 _COMPUTED = (ast.Call, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.IfExp, ast.JoinedStr, ast.BinOp)
 

@@ -104,7 +104,7 @@ def _instance(course: Course, of: Term, given: list[Term], keywords: Keywords, n
     if init.op == "function":
         call_function(course, init, given, keywords, node)
     else:
-        fields = [name for name in of.attributes]
+        fields = list(of.attributes)
         made.attributes.update(zip(fields, given, strict=False))
         made.attributes.update(keywords)
         made.attributes["arguments"] = course.term("row", parts=(*given, *keywords.values()), node=node)
@@ -126,16 +126,16 @@ def _library(course: Course, function: Term, node: ast.Call, given: list[Term], 
     last = function.last
     if last in _WRAPPERS and given:
         return given[0]
-    if function.name in ("super",):
+    if function.name == "super":
         return _super(course, node)
     if function.name == "getattr" and len(given) > 1 and isinstance(constant(given[1]), str):
         held = given[0].attributes.get(given[1].data)
         if len(given) > 2 and held is None:
             return given[2]
         return held or attribute_of(course, given[0], given[1].data, node)
-    if function.name in ("setattr",) and len(given) == 3 and isinstance(constant(given[1]), str):
+    if function.name == "setattr" and len(given) == 3 and isinstance(constant(given[1]), str):
         given[0].attributes[given[1].data] = given[2]
-    if function.name in ("next",) and given:
+    if function.name == "next" and given:
         return item_of(course, given[0], node)
     if function.name in ("list", "tuple") and len(given) == 1 and given[0].op == "row":
         return given[0]
@@ -219,7 +219,8 @@ def _switch(course: Course, owner: Term, name: str, given: list[Term], keywords:
 
 def held_by(model: Term) -> list[Term]:
     """A model and all models inside it."""
-    found, work, seen = [], [model], set()
+    found: list[Term] = []
+    work, seen = [model], set[int]()
     while work:
         term = work.pop()
         if id(term) in seen or len(found) > 3_000:

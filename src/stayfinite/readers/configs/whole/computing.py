@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import operator
+from collections.abc import Callable
+from typing import Any
 
 from stayfinite.readers.configs.whole.calling import call
 from stayfinite.readers.configs.whole.following import Course, TooMuch
 from stayfinite.readers.configs.whole.picking import attribute_of, entry_of, item_of, truth
 from stayfinite.readers.configs.whole.terms import Term, number
 
-_COMPUTED = {
+_COMPUTED: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "FloorDiv": operator.floordiv,
     "Div": operator.truediv, "Pow": operator.pow,
 }  # fmt: skip
@@ -42,7 +44,9 @@ def _subscript(course: Course, node: ast.Subscript) -> Term:
 
 
 def _slice(course: Course, node: ast.Slice) -> Term:
-    return course.term("slice", parts=tuple(course.value(each) for each in (node.lower, node.upper, node.step)), node=node)
+    return course.term(
+        "slice", parts=tuple(course.value(each) for each in (node.lower, node.upper, node.step)), node=node
+    )
 
 
 def _binary(course: Course, node: ast.BinOp) -> Term:
@@ -155,7 +159,7 @@ def _yield(course: Course, node: ast.Yield) -> Term:
     return course.term("unknown", node=node)
 
 
-_KINDS = {
+_KINDS: dict[type[ast.expr], Callable[[Course, Any], Term]] = {
     ast.Constant: _constant, ast.Name: _name, ast.Attribute: _attribute, ast.Subscript: _subscript, ast.Slice: _slice,
     ast.BinOp: _binary, ast.UnaryOp: _unary, ast.Compare: _compare, ast.BoolOp: _bool, ast.IfExp: _if,
     ast.Tuple: _row, ast.List: _row, ast.Set: _row, ast.Dict: _dict, ast.ListComp: _comprehension,

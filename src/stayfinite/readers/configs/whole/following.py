@@ -1,4 +1,4 @@
-"""Follow a script's statements in their order, its own functions at each call, loops twice and both sides of a branch."""
+"""Follow a script's statements in order, its functions at each call, loops twice and both sides of a branch."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ class Course:
 
         over = self.value(node.iter)
         listed = over.parts if over.op == "row" and over.data != "grown" and 0 < len(over.parts) <= 4 else ()
-        items = [*listed] or [None, None]
+        items: list[Term | None] = [*listed] or [None, None]
         self.broken.append([])
         for place, item in enumerate(items):
             self.passes.append((id(node), place if not listed else 0))
@@ -295,17 +295,17 @@ class Course:
         self.ended = "return"
         return True
 
-    def _raise(self, node: ast.Raise) -> bool:
+    def _raise(self, _node: ast.Raise) -> bool:
         self.ended = "raise"
         return True
 
-    def _break(self, node: ast.Break) -> bool:
+    def _break(self, _node: ast.Break) -> bool:
         self.ended = "break"
         if self.broken:
             self.broken[-1].append(dict(self.modes))
         return True
 
-    def _continue(self, node: ast.Continue) -> bool:
+    def _continue(self, _node: ast.Continue) -> bool:
         self.ended = "continue"
         return True
 
@@ -321,7 +321,9 @@ class Course:
 
     def _importfrom(self, node: ast.ImportFrom) -> bool:
         for each in node.names:
-            self.bind(each.asname or each.name, self.term("library", short_name(f"{node.module}.{each.name}"), node=node))
+            self.bind(
+                each.asname or each.name, self.term("library", short_name(f"{node.module}.{each.name}"), node=node)
+            )
         return False
 
     def _assert(self, node: ast.Assert) -> bool:

@@ -1,4 +1,4 @@
-"""Inputs that cannot be learned from: values that the script itself makes NaN, sequences whose axes are taken for others."""
+"""Inputs that cannot be learned from: values that the script itself makes NaN, rows that are taken for time steps."""
 
 from __future__ import annotations
 
@@ -79,8 +79,12 @@ def _is_batch(term: Term) -> bool:
         if term.op == "batch":
             return True
         if term.op == "index" and term.parts[1].op in ("index", "call") and term.passes:
-            return any(each.last == "randperm" or each.last == "permutation" for each in leaves(term.parts[1]))
-        if term.op == "applied" and term.parts[0].op == "made" and term.parts[0].last in ("Embedding", "Dropout", "Linear"):
+            return any(each.last in {"randperm", "permutation"} for each in leaves(term.parts[1]))
+        if (
+            term.op == "applied"
+            and term.parts[0].op == "made"
+            and term.parts[0].last in ("Embedding", "Dropout", "Linear")
+        ):
             term = term.parts[1]
         elif term.op == "method" and term.name in ("to", "float", "cuda") and term.parts:
             term = term.parts[0]

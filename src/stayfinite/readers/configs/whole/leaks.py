@@ -10,7 +10,7 @@ from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.whole.following import Course, Event
 from stayfinite.readers.configs.whole.losses import loss_calls
 from stayfinite.readers.configs.whole.models import learned_from, trained
-from stayfinite.readers.configs.whole.terms import Term, alike, bare, constant, leaves, number
+from stayfinite.readers.configs.whole.terms import Term, alike, bare, leaves, number
 
 _CAUSAL = lazy_regex(r"\btril\(|\btriu\(|is_causal ?= ?True|causal_mask|subsequent_mask")
 _MOVES = frozenset({"view", "reshape", "flatten", "contiguous", "to", "long", "cuda", "clone"})
@@ -94,8 +94,8 @@ def _begins_later(one: Term, other: Term) -> bool:
     start, later = one.parts[0], other.parts[0]
     if later.op == "binary" and later.name == "Add" and number(later.parts[1]) == 1:
         return alike(later.parts[0], start)
-    first = 0 if start.op == "const" and start.data is None else constant(start)
-    return isinstance(first, int) and constant(later) == first + 1
+    begins = 0.0 if start.op == "const" and start.data is None else number(start)
+    return begins is not None and number(later) == begins + 1
 
 
 def _attention(given: Term) -> list[tuple[Term, bool]]:
@@ -138,13 +138,15 @@ def _scores(term: Term) -> bool | None:
 
 def _is_product(term: Term) -> bool:
     """`q @ k.transpose(-2, -1)`."""
-    if term.op == "binary" and term.name == "MatMult":
-        pair = term.parts
-    elif term.op in ("call", "method") and term.last in ("matmul", "bmm") and len(term.parts) == 2:
-        pair = term.parts
-    else:
+    called = term.op in ("call", "method") and term.last in ("matmul", "bmm") and len(term.parts) == 2
+    if not called and (term.op, term.name) != ("binary", "MatMult"):
         return False
-    return any(each.last in ("transpose", "permute", "t", "mT", "T") for each in pair if each.op in ("method", "attribute", "call"))
+    pair = term.parts
+    return any(
+        each.last in ("transpose", "permute", "t", "mT", "T")
+        for each in pair
+        if each.op in ("method", "attribute", "call")
+    )
 
 
 def _is_attention_masked(given: Term) -> bool:

@@ -73,7 +73,21 @@ def is_whole(nodes: list[ast.AST]) -> bool:
     return "torch" in names and all(each in _KNOWN or each in sys.stdlib_module_names for each in names)
 
 
-_JUDGES: tuple[Judge, ...] = (wrong_modes, wrong_sums, wrong_inputs, wrong_axes, crossed_shapes, parted_pairs, same_batches,
-    sorted_classes, split_scales, leaks, flipped_signs, bad_starts,
-    constant_features, singular_places, not_finite, axes_taken_for_others,
+_JUDGES: tuple[Judge, ...] = (
+    wrong_modes,
+    wrong_sums,
+    wrong_inputs,
+    wrong_axes,
+    crossed_shapes,
+    parted_pairs,
+    same_batches,
+    sorted_classes,
+    split_scales,
+    leaks,
+    flipped_signs,
+    bad_starts,
+    constant_features,
+    singular_places,
+    not_finite,
+    axes_taken_for_others,
 )

@@ -16,7 +16,9 @@ _OF_CLASSES = frozenset({"CrossEntropyLoss", "cross_entropy"})
 _OF_LOGS = frozenset({"NLLLoss", "nll_loss"})
 _OF_SHARES = frozenset({"BCELoss", "binary_cross_entropy"})
 _OF_LOGITS = frozenset({"BCEWithLogitsLoss", "binary_cross_entropy_with_logits"})
-_PAIRED = frozenset({"MSELoss", "mse_loss", "L1Loss", "l1_loss", "SmoothL1Loss", "smooth_l1_loss", "HuberLoss", "huber_loss"})
+_PAIRED = frozenset(
+    {"MSELoss", "mse_loss", "L1Loss", "l1_loss", "SmoothL1Loss", "smooth_l1_loss", "HuberLoss", "huber_loss"}
+)
 POSITIVE = _OF_CLASSES | _OF_LOGS | _OF_SHARES | _OF_LOGITS | _PAIRED
 
 
@@ -99,8 +101,11 @@ def wrong_axes(course: Course) -> Iterator[LoopFault]:
         layer = soft.parts[0] if soft.op == "applied" else soft
         axis = constant(layer.given(1 if layer.op == "call" else 0, "dim"))
         inner = soft.parts[1] if soft.op == "applied" else soft.parts[0]
-        rows = shapes.of(target) or shapes.of(inner)
-        many = (rows is not None and len(rows) > 0) or any(each.op == "batch" for each in leaves(target))
+        rows, scores = shapes.of(target), shapes.of(inner)
+        many = (
+            len(rows) > 0 if rows is not None else len(scores) > 1 if scores is not None else bare(target).op == "batch"
+        )
+        many = many and not (rows is None and target.op == "index")
         if axis == 0 and many and not isinstance(axis, bool) and call.line not in told and _as_given(given, soft):
             told.add(call.line)
             yield LoopFault("softmax-axis", f"{layer.shown} runs over the rows of the batch: use dim=1", layer.line)
@@ -108,7 +113,9 @@ def wrong_axes(course: Course) -> Iterator[LoopFault]:
 
 def _as_given(given: Term, soft: Term) -> bool:
     """Whether the classes are still where the softmax had them."""
-    return given is soft or not any(each.last in ("t", "transpose", "permute") for each in leaves(given) if each.op == "method")
+    return given is soft or not any(
+        each.last in ("t", "transpose", "permute") for each in leaves(given) if each.op == "method"
+    )
 
 
 def crossed_shapes(course: Course) -> Iterator[LoopFault]:
@@ -144,7 +151,12 @@ def _is_stood_up(term: Term) -> bool:
 
 
 def _in_words(shape: tuple[int | None, ...] | None) -> str:
-    return "(" + ", ".join("N" if each is None else str(each) for each in shape or ()) + ("," if len(shape or ()) == 1 else "") + ")"
+    return (
+        "("
+        + ", ".join("N" if each is None else str(each) for each in shape or ())
+        + ("," if len(shape or ()) == 1 else "")
+        + ")"
+    )
 
 
 def _is_averaged(course: Course, term: Term) -> bool:

@@ -73,7 +73,9 @@ def _never_evaluates(
     measured = [each for each in calls if not each.learns and not _reaches(each, reached)]
     if not learning or not measured or any(each.mode != TRAIN for each in measured):
         return
-    if any(True for _ in calls_of(course, "eval")) or any("train(False" in ast.unparse(e) for e in calls_of(course, "train")):
+    if any(True for _ in calls_of(course, "eval")) or any(
+        "train(False" in ast.unparse(e) for e in calls_of(course, "train")
+    ):
         return
     batches = {id(part) for each in learning for part in _inputs(each)}
     for event in measured:

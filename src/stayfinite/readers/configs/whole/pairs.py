@@ -23,40 +23,57 @@ def parted_pairs(course: Course) -> Iterator[LoopFault]:
         if id(call) not in reached:
             continue
         inputs, targets = _batches(given), _batches(target)
-        one, other = _orders(course, inputs), _orders(course, targets)
-        if one and other and not one.keys() & other.keys() and not _same_seeds(course, [*one.values(), *other.values()]):
+        one, other = _orders(inputs), _orders(targets)
+        if (
+            one
+            and other
+            and not one.keys() & other.keys()
+            and not _same_seeds(course, [*one.values(), *other.values()])
+        ):
             line = max(each.line for each in (*one.values(), *other.values()))
-            yield LoopFault("labels-shuffled", "inputs and labels are permuted apart: each row gets another's label", line)
+            yield LoopFault(
+                "labels-shuffled", "inputs and labels are permuted apart: each row gets another's label", line
+            )
             return
         lone = _one_sided(course, inputs, targets, one, other)
         if lone is not None:
             text = f"only one of inputs and labels is permuted ({lone.shown}): each row gets another's label"
             yield LoopFault("labels-shuffled", text, lone.line)
             return
-        loaders = [{id(each.parts[1]): each.parts[1] for each in side if each.name == "rows"} for side in (inputs, targets)]
+        loaders = [
+            {id(each.parts[1]): each.parts[1] for each in side if each.name == "rows"} for side in (inputs, targets)
+        ]
         first, second = (list(each.values()) for each in loaders)
-        if len(first) == len(second) == 1 and first[0] is not second[0] and all(map(_shuffles, (*first, *second))):
-            if len(inputs) == len(targets) == 1:
-                text = "inputs and labels come from two loaders that shuffle apart: each row gets another's label"
-                yield LoopFault("labels-shuffled", text, first[0].line)
-                return
+        if len(first) != 1 or len(second) != 1 or first[0] is second[0] or len(inputs) + len(targets) != 2:
+            continue
+        if all(map(_shuffles, (*first, *second))):
+            text = "inputs and labels come from two loaders that shuffle apart: each row gets another's label"
+            yield LoopFault("labels-shuffled", text, first[0].line)
+            return
 
 
 def _one_sided(
     course: Course, inputs: list[Term], targets: list[Term], one: dict[int, Term], other: dict[int, Term]
 ) -> Term | None:
     """The permutation of one side, where both sides were computed from the same rows."""
-    if bool(one) == bool(other) or len(inputs) != 1 or len(targets) != 1 or _ON_PURPOSE.search(ast.unparse(course.tree)):
+    if (
+        bool(one) == bool(other)
+        or len(inputs) != 1
+        or len(targets) != 1
+        or _ON_PURPOSE.search(ast.unparse(course.tree))
+    ):
         return None
     moved, still = (inputs[0], targets[0]) if one else (targets[0], inputs[0])
     if moved.op != "batch" or still.op != "batch" or moved.parts[1] is not still.parts[1]:
         return None
     rows = moved.parts[0]
-    while rows.op == "method" and rows.name in ("float", "long", "to", "clone") or rows.op == "index":
+    while (rows.op == "method" and rows.name in ("float", "long", "to", "clone")) or rows.op == "index":
         rows = rows.parts[0]
         if rows.op in ("call", "unknown"):
             break
-    data = {id(each) for each in leaves(still.parts[0]) if each.op in ("call", "binary", "method") and each.passes == ()}
+    data = {
+        id(each) for each in leaves(still.parts[0]) if each.op in ("call", "binary", "method") and each.passes == ()
+    }
     shared = any(id(each) in data for each in leaves(rows) if each.op in ("call", "binary", "method"))
     order = next(iter((one or other).values()))
     plain = _plainly_indexed(moved.parts[0], order)
@@ -83,7 +100,7 @@ def _batches(term: Term) -> list[Term]:
     return found or [term]
 
 
-def _orders(course: Course, batches: list[Term]) -> dict[int, Term]:
+def _orders(batches: list[Term]) -> dict[int, Term]:
     """The permutations of the rows of these values, where each was permuted once, in the same way."""
     found: dict[int, Term] = {}
     for batch in batches:
@@ -111,7 +128,12 @@ def _permutations(term: Term) -> dict[int, Term] | None:
                 if len(order) == 1 and key.op == "index":  # perm[i:i + 32]
                     found[id(order[0])] = order[0]
             term = term.parts[0]
-        elif term.op == "call" and term.last == "permutation" and term.parts and term.parts[0].op not in ("const", "call"):
+        elif (
+            term.op == "call"
+            and term.last == "permutation"
+            and term.parts
+            and term.parts[0].op not in ("const", "call")
+        ):
             found[id(term)] = term  # np.random.permutation(x)
             term = term.parts[0]
         elif term.op == "either":
@@ -129,11 +151,15 @@ def _permutations(term: Term) -> dict[int, Term] | None:
     return None
 
 
-_PASSES = frozenset({"from_numpy", "tensor", "as_tensor", "FloatTensor", "LongTensor", "array", "relu", "cat", "flatten"})
+_PASSES = frozenset(
+    {"from_numpy", "tensor", "as_tensor", "FloatTensor", "LongTensor", "array", "relu", "cat", "flatten"}
+)
 
 
 def _permutations_below(term: Term) -> bool:
-    return any((each.op in ("call", "method") and each.last in _SHUFFLES) or each.op == "shuffled" for each in leaves(term))
+    return any(
+        (each.op in ("call", "method") and each.last in _SHUFFLES) or each.op == "shuffled" for each in leaves(term)
+    )
 
 
 def _same_seeds(course: Course, orders: list[Term]) -> bool:

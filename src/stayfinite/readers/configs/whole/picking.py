@@ -42,9 +42,9 @@ def _compared(operator: str, left: Term, right: Term) -> bool | None:
             same = False
         return None if same is None else same == (operator in ("Is", "Eq"))
     one, other = number(left), number(right)
-    if operator in ("In", "NotIn") and left.op == "const" and right.op == "row":
-        if all(each.op == "const" for each in right.parts) and right.data != "grown":
-            return (left.data in [each.data for each in right.parts]) == (operator == "In")
+    listed = right.op == "row" and right.data != "grown" and all(each.op == "const" for each in right.parts)
+    if operator in ("In", "NotIn") and left.op == "const" and listed:
+        return (left.data in [each.data for each in right.parts]) == (operator == "In")
     if one is None or other is None:
         return None
     return {"Lt": one < other, "LtE": one <= other, "Gt": one > other, "GtE": one >= other}.get(operator)
@@ -171,7 +171,7 @@ def attribute_of(course: Course, owner: Term, name: str, node: Any) -> Term:
             plain = owner.op == "class" or any(ast.unparse(each) == "staticmethod" for each in method.decorator_list)
             bound = owner.attributes["instance"] if owner.op == "super" else owner
             frames = course.frames
-            course.frames = [course.frames[0]] if isinstance(of.data, type(None)) else [*frames[:1], of.data]
+            course.frames = [course.frames[0]] if (of.data is None) else [*frames[:1], of.data]
             made = course.function(method, None if plain else bound, of.node)
             course.frames = frames
             if any(ast.unparse(each) == "property" for each in method.decorator_list):
@@ -180,7 +180,7 @@ def attribute_of(course: Course, owner: Term, name: str, node: Any) -> Term:
                 return call_function(course, made, [], {}, node)
             return made
         if found is not None:
-            return found[0]
+            return found[0] if isinstance(found[0], Term) else course.term("unknown", node=node)
     if owner.op == "super" and name in owner.attributes["instance"].attributes and name != "instance":
         return owner.attributes["instance"].attributes[name]
     return course.term("attribute", name, (owner,), node)

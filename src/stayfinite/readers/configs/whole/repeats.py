@@ -19,7 +19,7 @@ def same_batches(course: Course) -> Iterator[LoopFault]:
     for _, call, given, target in loss_calls(course):
         if id(call) not in reached:
             continue
-        for loader in _restarted(course, target):
+        for loader in _restarted(target):
             text = "next(iter(loader)) without shuffle gives the same first batch at each step"
             yield LoopFault("duplicate-rows", text, loader)
             return
@@ -29,13 +29,18 @@ def same_batches(course: Course) -> Iterator[LoopFault]:
             return
 
 
-def _restarted(course: Course, target: Term) -> Iterator[int]:
+def _restarted(target: Term) -> Iterator[int]:
     """Lines of `next(iter(loader))` inside of a loop of steps, where the loader keeps its order.
 
     What a dataset of the script's own gives may be random.
     """
     for each in leaves(target):
-        if each.op != "batch" or each.name == "items" or not isinstance(each.node, ast.Call) or ast.unparse(each.node.func) != "next":
+        if (
+            each.op != "batch"
+            or each.name == "items"
+            or not isinstance(each.node, ast.Call)
+            or ast.unparse(each.node.func) != "next"
+        ):
             continue
         inner = each.node.args[0]
         fresh = isinstance(inner, ast.Call) and ast.unparse(inner.func) == "iter"
@@ -80,13 +85,15 @@ def _others(target: Term) -> bool:
     return any(each.op in ("each", "batch") for each in leaves(target))
 
 
+_OF_CLASSES = frozenset({"CrossEntropyLoss", "cross_entropy", "NLLLoss", "nll_loss", "BCELoss", "BCEWithLogitsLoss"})
+
+
 def sorted_classes(course: Course) -> Iterator[LoopFault]:
     """A loader that keeps the order of rows which are sorted by class."""
     reached = learned_from(course)
     for name, call, _, target in loss_calls(course):
         batch = next((each for each in leaves(target) if each.op == "batch"), None)
-        if batch is None or id(call) not in reached or name not in ("CrossEntropyLoss", "cross_entropy", "NLLLoss", "nll_loss",
-                                                                     "BCELoss", "BCEWithLogitsLoss"):  # fmt: skip
+        if batch is None or id(call) not in reached or name not in _OF_CLASSES:
             continue
         loader = batch.parts[1]
         shuffle = loader.given(2, "shuffle")
@@ -106,15 +113,16 @@ def _looped(batch: Term) -> bool:
     return not (isinstance(batch.node, ast.Call) and ast.unparse(batch.node.func) == "next")
 
 
+_MOVES = frozenset({"long", "float", "to", "clone", "int", "astype", "unsqueeze", "view"})
+_MAKES = frozenset({"tensor", "from_numpy", "as_tensor", "LongTensor", "FloatTensor"})
+
+
 def is_sorted(term: Term) -> bool:
     """Whether labels come class by class: `arange(4).repeat_interleave(160)`, `cat([zeros(n), ones(n)])`."""
     for _ in range(20):
-        if term.op == "method" and term.name in ("long", "float", "to", "clone", "int", "astype", "unsqueeze", "view"):
-            term = term.parts[0]
-        elif term.op == "call" and term.last in ("tensor", "from_numpy", "as_tensor", "LongTensor", "FloatTensor"):
-            term = term.parts[0]
-        else:
+        if not (term.op == "method" and term.name in _MOVES) and not (term.op == "call" and term.last in _MAKES):
             break
+        term = term.parts[0]
     if term.op in ("method", "call") and term.last in ("repeat_interleave", "repeat"):
         counted = term.parts[0]
         np_repeat = term.name == "np.repeat" or term.last == "repeat_interleave"
@@ -123,7 +131,9 @@ def is_sorted(term: Term) -> bool:
         listed = term.parts[0]
         if listed.op == "row" and listed.data != "grown" and len(listed.parts) > 1:
             values = [_filled(each) for each in listed.parts]
-            return None not in values and values == sorted(values, key=lambda each: each or 0.0) and len(set(values)) > 1
+            return (
+                None not in values and values == sorted(values, key=lambda each: each or 0.0) and len(set(values)) > 1
+            )
     return False
 
 

@@ -85,15 +85,20 @@ class Shapes:
     def _index(self, term: Term) -> Shape:
         shape = self.of(term.parts[0])
         key = term.parts[1]
-        keys = list(key.parts) if key.op == "row" and getattr(key.node, "elts", None) is not None and _is_tuple(key) else [key]
+        keys = (
+            list(key.parts)
+            if key.op == "row" and getattr(key.node, "elts", None) is not None and _is_tuple(key)
+            else [key]
+        )
         if shape is None:
             return None
-        left, found = list(shape), []
+        left = list(shape)
+        found: list[int | None] = []
         for each in keys:
             if each.op == "const" and each.data is None:
                 found.append(1)
                 continue
-            if not left or each.op == "const" and not isinstance(each.data, int):
+            if not left or (each.op == "const" and not isinstance(each.data, int)):
                 return None
             size = left.pop(0)
             if each.op == "slice":
@@ -127,7 +132,9 @@ class Shapes:
             inner = owner.parts[0]
             if inner.op == "applied" and inner.parts[0].last == "LSTM":
                 gru = Term("made", "GRU", inner.parts[0].parts, inner.parts[0].keywords)
-                return self._part(Term("part", parts=(Term("applied", parts=(gru, *inner.parts[1:])),), data=state.data))
+                return self._part(
+                    Term("part", parts=(Term("applied", parts=(gru, *inner.parts[1:])),), data=state.data)
+                )
         return None
 
     def _applied(self, term: Term) -> Shape:
@@ -143,7 +150,7 @@ class Shapes:
             return (given[0], None) if len(given) > 1 else None
         if layer.last in ("Conv1d", "Conv2d", "Conv3d") and len(given) == int(layer.last[4]) + 2:
             return (given[0], _size(layer.given(1, "out_channels")), *(None for _ in given[2:]))
-        return given if _KEEPS(layer.last) else None
+        return given if _keeps(layer.last) else None
 
     def _call(self, term: Term) -> Shape:
         if term.last in _MAKE:
@@ -151,7 +158,7 @@ class Shapes:
         if term.last in _LISTED:
             return (None,)
         first = term.parts[0] if term.parts else None
-        if term.last in ("randint",) and not term.name.startswith("np"):
+        if term.last == "randint" and not term.name.startswith("np"):
             sizes = term.given(2 if len(term.parts) > 2 else 1, "size")
             return _sizes(sizes.parts) if sizes is not None and sizes.op == "row" and sizes.data != "grown" else None
         if term.last in ("tensor", "FloatTensor", "LongTensor", "array", "as_tensor", "from_numpy", "asarray"):
@@ -171,10 +178,14 @@ class Shapes:
             sizes = term.parts[1:]
             if len(sizes) == 1 and sizes[0].op == "row" and sizes[0].data != "grown":
                 sizes = sizes[0].parts
-            return _sizes(sizes) if all(each.op in ("const", "call", "index", "binary", "method") for each in sizes) else None
+            return (
+                _sizes(sizes)
+                if all(each.op in ("const", "call", "index", "binary", "method") for each in sizes)
+                else None
+            )
         if name in ("view_as", "reshape_as"):
             return self.of(term.parts[1])
-        if name in ("item",):
+        if name == "item":
             return ()
         if shape is None:
             return None
@@ -192,12 +203,12 @@ class Shapes:
             return shape[::-1] if len(shape) < 3 else None
         if name == "flatten":
             return (None,) if len(term.parts) == 1 else None
-        if name in ("transpose",):
+        if name == "transpose":
             one, other = (constant(each) for each in (*term.parts[1:3], *(Term("unknown"),) * 2)[:2])
             if isinstance(one, int) and isinstance(other, int) and max(one, other) < len(shape):
-                sizes = list(shape)
-                sizes[one], sizes[other] = sizes[other], sizes[one]
-                return tuple(sizes)
+                swapped = list(shape)
+                swapped[one], swapped[other] = swapped[other], swapped[one]
+                return tuple(swapped)
             return None
         return shape if name in _ELEMENTWISE or name.rstrip("_") in _ELEMENTWISE else None
 
@@ -232,9 +243,9 @@ _MAKE = frozenset({"randn", "rand", "zeros", "ones", "empty", "full", "normal"})
 _LISTED = frozenset({"arange", "linspace", "randperm", "permutation"})
 _ELEMENTWISE = frozenset({
     "float", "double", "long", "int", "to", "cuda", "cpu", "clone", "detach", "contiguous", "relu", "sigmoid", "tanh",
-    "softmax", "log_softmax", "exp", "log", "sqrt", "abs", "clamp", "dropout", "gelu", "elu", "leaky_relu", "sin", "cos",
-    "numpy", "bool", "type", "square", "pow", "softplus", "sign", "round", "astype", "logsigmoid", "half", "silu",
-    "requires_grad_", "normal_", "uniform_", "copy", "add", "sub", "mul", "div", "logical_not", "eq", "gt", "lt", "ge",
+    "softmax", "log_softmax", "exp", "log", "sqrt", "abs", "clamp", "dropout", "gelu", "elu", "leaky_relu", "sin",
+    "cos", "numpy", "bool", "type", "square", "pow", "softplus", "sign", "round", "astype", "logsigmoid", "half",
+    "silu", "requires_grad_", "normal_", "uniform_", "copy", "add", "sub", "mul", "div", "logical_not", "eq", "gt", "lt", "ge",
     "random_", "cumsum",
 })  # fmt: skip
 _METHODS = _ELEMENTWISE | {
@@ -242,10 +253,10 @@ _METHODS = _ELEMENTWISE | {
 }  # fmt: skip
 
 
-def _KEEPS(name: str) -> bool:  # noqa: N802
-    return name.endswith(("ReLU", "Dropout", "Sigmoid", "Tanh", "GELU", "ELU", "SiLU", "Softplus", "Softmax", "Identity")) or (
-        "Norm" in name
-    )
+def _keeps(name: str) -> bool:
+    return name.endswith(
+        ("ReLU", "Dropout", "Sigmoid", "Tanh", "GELU", "ELU", "SiLU", "Softplus", "Softmax", "Identity")
+    ) or ("Norm" in name)
 
 
 def broadcast(shapes: list[Shape]) -> Shape:

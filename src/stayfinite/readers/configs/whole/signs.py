@@ -13,7 +13,9 @@ from stayfinite.readers.configs.whole.models import optimizers
 from stayfinite.readers.configs.whole.picking import truth
 from stayfinite.readers.configs.whole.terms import Term, number
 
-_ON_PURPOSE = lazy_regex(r"adversar|attack|pgd|fgsm|unlearn|forget|\.grad\.sign|reverse_?grad|grad_?reverse|ascent|reward", 2)
+_ON_PURPOSE = lazy_regex(
+    r"adversar|attack|pgd|fgsm|unlearn|forget|\.grad\.sign|reverse_?grad|grad_?reverse|ascent|reward", 2
+)
 
 
 def flipped_signs(course: Course) -> Iterator[LoopFault]:

@@ -44,7 +44,10 @@ def _unused_branch(term: Term) -> tuple[str, str] | None:
     steep = _steep(chosen)
     asks = condition.op == "compare" and condition.name in ("Gt", "NotEq") and number(condition.parts[1]) == 0
     if steep is not None and asks and steep[1].op != "call" and alike(condition.parts[0], steep[1]):
-        return "where-nan-branch", f"{chosen.shown} has a NaN gradient where {condition.shown} is false: NaN * 0 stays NaN"
+        return (
+            "where-nan-branch",
+            f"{chosen.shown} has a NaN gradient where {condition.shown} is false: NaN * 0 stays NaN",
+        )
     return None
 
 
@@ -56,12 +59,10 @@ def _of_the_same(term: Term) -> tuple[str, str] | None:
     inside = steep[1]
     while inside.op in ("method", "call") and inside.last in ("sum", "mean") and inside.parts:
         inside = inside.parts[0]
-    if inside.op == "binary" and inside.name == "Pow":
-        inside = inside.parts[0]
-    elif inside.op in ("method", "call") and inside.last in ("pow", "square") and inside.parts:
-        inside = inside.parts[0]
-    else:
+    called = inside.op in ("method", "call") and inside.last in ("pow", "square") and inside.parts
+    if not called and (inside.op, inside.name) != ("binary", "Pow"):
         return None
+    inside = inside.parts[0]
     if inside.op == "binary" and inside.name == "Sub" and alike(_itself(inside.parts[0]), _itself(inside.parts[1])):
         text = f"{term.shown} is the root of 0: both values are the same, and its gradient is not finite"
         return "loss-formula-singularity", text
@@ -71,12 +72,10 @@ def _of_the_same(term: Term) -> tuple[str, str] | None:
 def _itself(term: Term) -> Term:
     """A value without copies and factors of 1."""
     for _ in range(10):
-        if term.op == "method" and term.name in ("clone", "to", "float", "contiguous") and term.parts:
-            term = term.parts[0]
-        elif term.op == "binary" and term.name == "Mult" and number(term.parts[1]) == 1.0:
-            term = term.parts[0]
-        else:
+        copied = term.op == "method" and term.name in ("clone", "to", "float", "contiguous") and term.parts
+        if not copied and not ((term.op, term.name) == ("binary", "Mult") and number(term.parts[1]) == 1.0):
             break
+        term = term.parts[0]
     return term
 
 

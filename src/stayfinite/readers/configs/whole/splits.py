@@ -43,12 +43,14 @@ def split_scales(course: Course) -> Iterator[LoopFault]:
             continue
         if all(each is not None and same_place(each.root, one.root) for each in (*learned, *measured)):
             told = other if len(other.steps) > len(one.steps) else one
-            text = f"the model learns from inputs {_in_words(one.steps)}, and is measured on inputs {_in_words(other.steps)}"
+            text = f"training inputs: {_in_words(one.steps)}; validation inputs: {_in_words(other.steps)}"
             yield LoopFault("splits-scaled-differently", text, told.last.line or other.root.line)
 
 
 def _in_words(steps: tuple[Step, ...]) -> str:
-    words = [f"{_WORDS.get(name, name)} {value if isinstance(value, str) else f'{value:g}'}".strip() for name, value in steps]
+    words = [
+        f"{_WORDS.get(name, name)} {value if isinstance(value, str) else f'{value:g}'}".strip() for name, value in steps
+    ]
     return "as they are" if not words else ", ".join(reversed(words))
 
 
@@ -60,8 +62,8 @@ def same_place(one: Term, other: Term) -> bool:
     return one is other or (one.node is not None and one.node is other.node) or alike(one, other)
 
 
-_STATISTICS = frozenset({"mean", "std", "var", "min", "max", "amax", "amin", "median", "sqrt", "tensor", "array", "view",
-                         "clamp", "reshape", "clip", "quantile"})  # fmt: skip
+_STATISTICS = frozenset({"mean", "std", "var", "min", "max", "amax", "amin", "median", "sqrt", "tensor", "array",
+                         "view", "clamp", "reshape", "clip", "quantile"})  # fmt: skip
 _FUNCTIONS = frozenset({"log", "log1p", "sqrt", "tanh", "sigmoid", "normalize"})
 
 
@@ -127,7 +129,9 @@ def _method(term: Term, steps: list[Step]) -> Term | None:
         steps.append((term.name, ""))
         return term.parts[0]
     if term.name in ("div", "sub", "mul", "add") and len(term.parts) > 1:
-        return _binary(Term("binary", {"div": "Div", "sub": "Sub", "mul": "Mult", "add": "Add"}[term.name], term.parts), steps)
+        return _binary(
+            Term("binary", {"div": "Div", "sub": "Sub", "mul": "Mult", "add": "Add"}[term.name], term.parts), steps
+        )
     return term.parts[0] if term.name in VALUES_KEPT or term.name == "astype" else None
 
 
@@ -150,7 +154,7 @@ def _is_statistic(term: Term) -> bool:
     if term.op == "binary":
         return all(_is_statistic(each) or number(each) is not None for each in term.parts)
     if term.op in ("method", "call", "part", "index") and term.parts:
-        return term.last in _STATISTICS and term.op in ("method", "call") or _is_statistic(term.parts[0])
+        return (term.last in _STATISTICS and term.op in ("method", "call")) or _is_statistic(term.parts[0])
     return False
 
 
@@ -173,7 +177,9 @@ def _from_set(owner: Term, key: Term) -> Term:
     if alike(key, written):
         return value
     if key.op == written.op == "slice":
-        ends = [(constant(a), constant(b)) for a, b in ((key.parts[1], written.parts[0]), (written.parts[1], key.parts[0]))]
+        ends = [
+            (constant(a), constant(b)) for a, b in ((key.parts[1], written.parts[0]), (written.parts[1], key.parts[0]))
+        ]
         if any(isinstance(one, int) and one == other for one, other in ends):
             return old if old.op != "set" else _UNCLEAR
     return _UNCLEAR

@@ -1,7 +1,8 @@
-"""Initial weights that cannot learn: all zero, units that no input opens, weights far too large; features that are constant."""
+"""Initial weights that cannot learn: all zero, units that no input opens, far too large; constant features."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from stayfinite.readers.configs.loops import LoopFault
@@ -41,7 +42,11 @@ def bad_starts(course: Course) -> Iterator[LoopFault]:
         if std is None or std[1] < FAR_TOO_LARGE or std[0].name != "weight":
             continue
         owner = std[0].parts[0]
-        if owner.op == "made" and owner.last in ("Linear", "Conv2d", "Conv1d") and any(owner in held_by(m) for m in models):
+        if (
+            owner.op == "made"
+            and owner.last in ("Linear", "Conv2d", "Conv1d")
+            and any(owner in held_by(m) for m in models)
+        ):
             text = f"weights begin with a standard deviation of {std[1]:g}: outputs are far too large"
             yield LoopFault("bad-init", text, event.node.lineno)
 
@@ -78,7 +83,9 @@ def _all_of(target: Term, models: list[Term]) -> bool:
     if over is None or over.op != "method" or over.name not in ("parameters", "named_parameters"):
         return False
     model = over.parts[0]
-    deep = sum(each.op == "made" and each.last in ("Linear", "Conv1d", "Conv2d", "LSTM", "GRU") for each in held_by(model))
+    deep = sum(
+        each.op == "made" and each.last in ("Linear", "Conv1d", "Conv2d", "LSTM", "GRU") for each in held_by(model)
+    )
     return any(each is model for each in models) and deep > 1
 
 
@@ -86,7 +93,7 @@ def _before_relu(layer: Term, models: list[Term]) -> bool:
     for model in models:
         for stack in held_by(model):
             layers = layers_of(stack)
-            for one, other in zip(layers, layers[1:], strict=False):
+            for one, other in itertools.pairwise(layers):
                 if one is layer and other.op == "made" and other.last in ("ReLU", "ReLU6"):
                     return True
     return False
@@ -104,14 +111,18 @@ def constant_features(course: Course) -> Iterator[LoopFault]:
             continue
         by_column = constant(deviation.given(1 if deviation.op == "call" else 0, "dim", "axis")) == 0
         changed = deviation.parts[0]
-        if by_column and changed.op == "set" and _is_column(changed.parts[1]) and number(changed.parts[2]) is not None:
-            if any(each is changed for each in leaves(term.parts[0])):
-                told.add(term.line)
-                text = f"{changed.shown} is constant: its standard deviation is 0, and {term.shown} is NaN"
-                yield LoopFault("constant-feature", text, term.line)
+        if not by_column or changed.op != "set" or not _is_column(changed.parts[1]) or number(changed.parts[2]) is None:
+            continue
+        if any(each is changed for each in leaves(term.parts[0])):
+            told.add(term.line)
+            text = f"{changed.shown} is constant: its standard deviation is 0, and {term.shown} is NaN"
+            yield LoopFault("constant-feature", text, term.line)
 
 
 def _is_column(key: Term) -> bool:
     if key.op != "row" or len(key.parts) != 2 or key.parts[0].op != "slice":
         return False
-    return all(constant(each) is None and each.op == "const" for each in key.parts[0].parts) and number(key.parts[1]) is not None
+    return (
+        all(constant(each) is None and each.op == "const" for each in key.parts[0].parts)
+        and number(key.parts[1]) is not None
+    )

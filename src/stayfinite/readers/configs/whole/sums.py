@@ -138,7 +138,7 @@ def _by_batches(total: Sum, divisors: list[Term], term: Term) -> LoopFault | Non
 
 def _counts_matches(term: Term) -> bool:
     """`(pred == target).sum().item()`: a number of rows."""
-    while term.op == "method" and term.name in ("item", "float", "int", "cpu", "numpy", "detach", "double") or (
+    while (term.op == "method" and term.name in ("item", "float", "int", "cpu", "numpy", "detach", "double")) or (
         term.op == "call" and term.name in ("int", "float")
     ):
         term = term.parts[0]

@@ -16,8 +16,9 @@ class Term:
     """One value. The same object is the same value."""
 
     op: str
-    """`const`, `call` (of a library), `made` (by a library's class), `applied`, `method`, `attribute`, `index`, `binary`,
-    `compare`, `each` (of an iterable), `part`, `row`, `either`, `set`, `instance`, `function`, `class`, `library`."""
+    """`const`, `call` (of a library), `made` (by a library's class), `applied`, `method`, `attribute`, `index`,
+    `binary`, `compare`, `each` (of an iterable), `batch`, `part`, `row`, `either`, `set`, `instance`, `function`,
+    `class`, `library`, `unknown`."""
     name: str = ""
     """The method, the attribute, the operator; of a library: with its module."""
     parts: tuple[Term, ...] = ()
@@ -42,7 +43,7 @@ class Term:
             if name in self.keywords:
                 return self.keywords[name]
         at = place + (self.op in ("method", "applied"))
-        return self.parts[at] if 0 <= place and at < len(self.parts) else None
+        return self.parts[at] if place >= 0 and at < len(self.parts) else None
 
     @property
     def shown(self) -> str:
