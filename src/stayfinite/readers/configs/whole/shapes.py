@@ -245,8 +245,8 @@ _ELEMENTWISE = frozenset({
     "float", "double", "long", "int", "to", "cuda", "cpu", "clone", "detach", "contiguous", "relu", "sigmoid", "tanh",
     "softmax", "log_softmax", "exp", "log", "sqrt", "abs", "clamp", "dropout", "gelu", "elu", "leaky_relu", "sin",
     "cos", "numpy", "bool", "type", "square", "pow", "softplus", "sign", "round", "astype", "logsigmoid", "half",
-    "silu", "requires_grad_", "normal_", "uniform_", "copy", "add", "sub", "mul", "div", "logical_not", "eq", "gt", "lt", "ge",
-    "random_", "cumsum",
+    "silu", "requires_grad_", "normal_", "uniform_", "copy", "add", "sub", "mul", "div", "logical_not", "eq",
+    "gt", "lt", "ge", "random_", "cumsum",
 })  # fmt: skip
 _METHODS = _ELEMENTWISE | {
     "squeeze", "unsqueeze", "sum", "mean", "argmax", "std", "var", "transpose", "reshape", "norm",
