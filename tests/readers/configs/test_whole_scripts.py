@@ -232,6 +232,10 @@ PLANTED = {
     "a constant column": ("constant-feature", program(change="x[:, 2] = 1.0\nx = (x - x.mean(0)) / x.std(0)")),
     "a row of NaN": ("bad-data-row", program(change="x[7, 2] = float('nan')")),
     "an infinite value": ("bad-data-row", program(change="x[7, 2] = torch.inf")),
+    "infinity in rows by a permutation": (
+        "bad-data-row",
+        program(change="x[7, 2] = float('inf')", inside="at = torch.randperm(200)[:20]; xb, yb = x[at], y[at]"),
+    ),
     "where": ("where-nan-branch", program(loss="torch.where(out > 0, torch.log(out), 0 * out).mean()")),
     "the root of 0": ("loss-formula-singularity", program(loss="((out - out.clone()) ** 2).sum(1).sqrt().mean()")),
     "log of relu": ("loss-formula-singularity", program(loss="torch.log(F.relu(out)).mean()")),

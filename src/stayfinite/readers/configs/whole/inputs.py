@@ -10,8 +10,7 @@ from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.whole.following import Course
 from stayfinite.readers.configs.whole.losses import loss_calls
 from stayfinite.readers.configs.whole.models import learned_from
-from stayfinite.readers.configs.whole.splits import scaled
-from stayfinite.readers.configs.whole.terms import Term, constant, leaves
+from stayfinite.readers.configs.whole.terms import VALUES_KEPT, Term, constant, leaves
 
 _CLEANED = lazy_regex(r"nan_to_num|isnan|isfinite|isinf|nanmean|fillna|dropna|nan_?mask|np\.ma\b")
 
@@ -23,7 +22,7 @@ def not_finite(course: Course) -> Iterator[LoopFault]:
     reached = learned_from(course)
     given = [one for each in course.events if each.kind == "forward" for one in each.given]
     given += [target for _, _, _, target in loss_calls(course)]
-    plain = {id(part) for each in given if (way := scaled(each)) is not None for part in way.way}
+    plain = {id(part) for each in given for part in _rows(each)}
     for term in course.terms:
         if term.op == "set" and id(term) in reached and not term.passes:
             word = _word(term.parts[2])
@@ -31,6 +30,17 @@ def not_finite(course: Course) -> Iterator[LoopFault]:
             if word and _is_data(term.parts[0]) and (word == "NaN" or id(term) in plain):
                 yield LoopFault("bad-data-row", f"{term.shown} is set to {word}, and the training reads it", term.line)
                 return
+
+
+def _rows(term: Term) -> Iterator[Term]:
+    """A value, and what it consists of: the rows that it was picked from, before they were moved or written to."""
+    for _ in range(40):
+        yield term
+        moved = term.op == "method" and term.name in VALUES_KEPT
+        made = term.op == "call" and term.last in ("tensor", "from_numpy", "as_tensor", "FloatTensor")
+        if not (moved or made or term.op in ("batch", "index", "set")) or not term.parts:
+            return
+        term = term.parts[0]
 
 
 def _word(value: Term) -> str:
