@@ -194,6 +194,19 @@ PLANTED = {
         "labels-shuffled",
         program(labels="(x.sum(1) > 0).long()", change="y = y[torch.randperm(200)]"),
     ),
+    "labels alone shuffled in place": (
+        "labels-shuffled",
+        "import numpy as np\n"
+        + program(labels="np.arange(200) % 3", change="x = x + y[:, None]\nnp.random.shuffle(y)"),
+    ),
+    "labels permuted again, then picked": (
+        "labels-shuffled",
+        program(
+            labels="(x.sum(1) > 0).long()",
+            change="y = y[torch.randperm(200)]",
+            inside="at = torch.randperm(200)[:20]; xb, yb = x[at], y[at]",
+        ),
+    ),
     "validation unscaled": (
         "splits-scaled-differently",
         program(

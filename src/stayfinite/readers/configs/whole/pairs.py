@@ -24,16 +24,12 @@ def parted_pairs(course: Course) -> Iterator[LoopFault]:
             continue
         inputs, targets = _batches(given), _batches(target)
         one, other = _orders(inputs), _orders(targets)
-        if (
-            one
-            and other
-            and not one.keys() & other.keys()
-            and not _same_seeds(course, [*one.values(), *other.values()])
-        ):
+        common = one.keys() & other.keys()
+        one, other = ({key: each for key, each in side.items() if key not in common} for side in (one, other))
+        if one and other and not _same_seeds(course, [*one.values(), *other.values()]):
             line = max(each.line for each in (*one.values(), *other.values()))
-            yield LoopFault(
-                "labels-shuffled", "inputs and labels are permuted apart: each row gets another's label", line
-            )
+            text = "inputs and labels are permuted apart: each row gets another's label"
+            yield LoopFault("labels-shuffled", text, line)
             return
         lone = _one_sided(course, inputs, targets, one, other)
         if lone is not None:
@@ -64,31 +60,31 @@ def _one_sided(
     ):
         return None
     moved, still = (inputs[0], targets[0]) if one else (targets[0], inputs[0])
-    if moved.op != "batch" or still.op != "batch" or moved.parts[1] is not still.parts[1]:
+    if moved.op == "batch" and (still.op != "batch" or moved.parts[1] is not still.parts[1]):
         return None
-    rows = moved.parts[0]
-    while (rows.op == "method" and rows.name in ("float", "long", "to", "clone")) or rows.op == "index":
-        rows = rows.parts[0]
-        if rows.op in ("call", "unknown"):
-            break
-    data = {
-        id(each) for each in leaves(still.parts[0]) if each.op in ("call", "binary", "method") and each.passes == ()
-    }
-    shared = any(id(each) in data for each in leaves(rows) if each.op in ("call", "binary", "method"))
     order = next(iter((one or other).values()))
-    plain = _plainly_indexed(moved.parts[0], order)
-    return order if shared and plain else None
+    rows = _before(moved.parts[0] if moved.op == "batch" else moved, order)
+    if rows is None:
+        return None
+    kept = still.parts[0] if still.op == "batch" else still
+    data = {id(each) for each in leaves(kept) if each.op in _COMPUTED and each.passes == ()}
+    return order if any(id(each) in data for each in leaves(rows) if each.op in _COMPUTED) else None
 
 
-def _plainly_indexed(term: Term, order: Term) -> bool:
-    """Whether nothing but moves lies between rows and their permutation."""
-    for _ in range(10):
-        if term.op == "index":
-            return term.parts[1] is order
-        if term.op != "method" or term.name not in ("float", "long", "to", "clone", "view", "unsqueeze", "squeeze"):
-            return False
+_COMPUTED = frozenset({"call", "binary", "method"})
+
+
+def _before(term: Term, order: Term) -> Term | None:
+    """The rows that a permutation moved, where nothing but moves and picked rows lie between."""
+    for _ in range(12):
+        if term is order or (term.op == "index" and term.parts[1] is order):
+            return term.parts[0]
+        moved = term.op == "method" and term.name in ("float", "long", "to", "clone", "view", "unsqueeze", "squeeze")
+        made = term.op == "call" and term.last in ("tensor", "from_numpy", "as_tensor", "LongTensor", "FloatTensor")
+        if not (moved or made or term.op == "index") or not term.parts:
+            return None
         term = term.parts[0]
-    return False
+    return None
 
 
 _ON_PURPOSE = lazy_regex(r"random_?label|memori[sz]|permutation_?test|null_?model|label_?noise|noisy|importance", 2)
