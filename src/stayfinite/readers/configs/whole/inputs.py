@@ -10,9 +10,9 @@ from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.whole.following import Course
 from stayfinite.readers.configs.whole.losses import loss_calls
 from stayfinite.readers.configs.whole.models import learned_from
-from stayfinite.readers.configs.whole.terms import VALUES_KEPT, Term, constant, leaves
+from stayfinite.readers.configs.whole.terms import VALUES_KEPT, Term, constant, leaves, number
 
-_CLEANED = lazy_regex(r"nan_to_num|isnan|isfinite|isinf|nanmean|fillna|dropna|nan_?mask|np\.ma\b")
+_CLEANED = lazy_regex(r"nan_to_num|isnan|isfinite|isinf|nanmean|fillna|dropna|nan_?mask|np\.ma\b|(\b\w+) [!=]= \1\b")
 
 
 def not_finite(course: Course) -> Iterator[LoopFault]:
@@ -36,11 +36,16 @@ def _rows(term: Term) -> Iterator[Term]:
     """A value, and what it consists of: the rows that it was picked from, before they were moved or written to."""
     for _ in range(40):
         yield term
-        moved = term.op == "method" and term.name in VALUES_KEPT
-        made = term.op == "call" and term.last in ("tensor", "from_numpy", "as_tensor", "FloatTensor")
-        if not (moved or made or term.op in ("batch", "index", "set")) or not term.parts:
+        moved = term.op == "method" and term.name in _MOVED
+        made = term.op == "call" and term.last in _MADE
+        scaled = term.op == "binary" and number(term.parts[1]) is not None
+        if not (moved or made or scaled or term.op in ("batch", "index", "set", "row")) or not term.parts:
             return
         term = term.parts[0]
+
+
+_MOVED = VALUES_KEPT | {"unfold", "astype"}
+_MADE = frozenset({"tensor", "from_numpy", "as_tensor", "FloatTensor", "array", "stack", "cat", "concatenate"})
 
 
 def _word(value: Term) -> str:
