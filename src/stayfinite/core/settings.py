@@ -91,6 +91,8 @@ class CodeFault:
     """What to do, where the rule's own fix does not fit."""
     fact: bool = False
     """Whether it holds whatever else the program does, so that only something worse could be the cause."""
+    whole: bool = False
+    """Whether the whole program was followed: nothing else can have done what is missing."""
 
 
 class Expression(str):

@@ -115,6 +115,7 @@ def judge(
         from_text = weigh(from_text, guessed)
     if facts.symptoms.points and not (facts.symptoms.trouble or lasting):
         from_text = _worth_an_alarm(from_text)
+    from_text = _shown_by_code_first(from_text, setup)
     stopped = any(each.stopped is not None for each in refused.values())
     # A run whose finite loss diverges besides has another cause than its proved bad steps.
     proof_decides = explained and (stopped or facts.symptoms.non_finite or not facts.symptoms.trouble)
@@ -141,6 +142,14 @@ def judge(
         differential=differential(findings, guessed) if verdict == "sick" and not proof_decides else None,
         runs=runs,
     )
+
+
+def _shown_by_code_first(findings: Sequence[Finding], setup: Settings) -> list[Finding]:
+    """What a whole program shows comes before what its numbers suggest."""
+    shown = {each.cause for each in setup.code_faults if each.whole and each.sure and not each.mild}
+    surest = max((each.confidence for each in findings), default=0.0)
+    raised = [replace(each, confidence=surest) if each.cause in shown else each for each in findings]
+    return sorted(raised, key=lambda each: each.cause not in shown)
 
 
 def _worth_an_alarm(findings: Sequence[Finding]) -> list[Finding]:

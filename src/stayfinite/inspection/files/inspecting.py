@@ -80,8 +80,11 @@ CAUSES = (
 
 FROM_LOOPS = (
     "clip-before-unscale", "no-zero-grad", "accumulation-unscaled", "detached-loss", "step-missing",
-    "cleared-before-step", "softmax-before-cross-entropy", "loss-formula-singularity", "softmax-axis",
-    "label-out-of-range", "metric-stuck", "target-out-of-step", "params-frozen", "bad-init",
+    "cleared-before-step", "softmax-before-cross-entropy", "loss-formula-singularity", "where-nan-branch",
+    "wrong-mode", "metric-not-reset", "metric-impossible", "loss-broadcast", "probability-loss-on-logits",
+    "softmax-axis", "flipped-sign", "labels-shuffled", "splits-scaled-differently", "unshuffled", "duplicate-rows",
+    "causal-leak", "constant-feature", "bad-init", "dead-units", "bad-data-row", "samples-leak",
+    "label-out-of-range", "metric-stuck", "target-out-of-step", "params-frozen",
 )  # fmt: skip
 """Faults that the syntax tree of a loop shows; the words of a program, which logs quote, prove them less."""
 
@@ -105,7 +108,7 @@ def look_at_code(plan: Plan, notes: Notes) -> list[Finding]:
     found = rank(Facts(settings=Settings(settings, settings.notes)), [rule_of(slug) for slug in CAUSES])
     found += rank(Facts(settings=shown), [rule_of(slug) for slug in FROM_LOOPS])
     by_cause: dict[str, Finding] = {}
-    for finding in found:
+    for finding in sorted(found, key=lambda each: -each.confidence):
         by_cause.setdefault(finding.cause, finding)
     sure = [finding for finding in by_cause.values() if finding.confidence >= CERTAIN]
     return [finding for finding in sure if not (finding.cause in _BY_NAME and _imports_a_namesake(plan))]

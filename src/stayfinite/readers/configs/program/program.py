@@ -35,6 +35,7 @@ from stayfinite.readers.configs.script_calls import (
 )
 from stayfinite.readers.configs.script_settings import ScriptSettings
 from stayfinite.readers.configs.tree import Node
+from stayfinite.readers.configs.whole import faults_of_script
 from stayfinite.rules.precision_settings import TRAINED
 
 _TELLING_NAMES = frozenset(
@@ -287,6 +288,8 @@ def _take_loops(run: Run, tree: ast.Module, text: str, found: ScriptSettings) ->
                 fact=mechanism.sure,
             )
         )
+    for fault in faults_of_script(tree):
+        found.faults.append(CodeFault(fault.cause, fault.text, str(fault.line), fault.sure, fault.mild, whole=True))
     for source, loops in [("", own), *others]:
         for each in loops.faults():
             where = f"{source}:{each.line}" if source else str(each.line)

@@ -1,0 +1,367 @@
+"""Follow a script's statements in order, its functions at each call, loops twice and both sides of a branch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from stayfinite.readers.configs.whole.terms import NONE, UNKNOWN, Term, constant
+
+MOST_STEPS = 30_000
+MOST_CALLS = 14
+"""Nested ones."""
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+Modes = dict[int, frozenset[str]]
+
+
+class TooMuch(Exception):
+    """The script is larger than is worth following."""
+
+
+@dataclass(eq=False, slots=True)
+class Frame:
+    """The names of a function, or of the module."""
+
+    names: dict[str, Term] = field(default_factory=dict)
+    outer: Frame | None = None
+    results: list[Term] = field(default_factory=list)
+    yields: list[Term] = field(default_factory=list)
+    globals: set[str] = field(default_factory=set)
+    owner: Term | None = None
+    """The instance whose method this is."""
+    of: ast.ClassDef | None = None
+    """The class whose method this is."""
+    left: list[Modes] = field(default_factory=list)
+    """The modes with which it was left."""
+
+
+@dataclass(eq=False, slots=True)
+class Event:
+    """A call that matters by its time: `forward`, `backward`, `step`, `eval`, `train`, `load`, `init`, `seed`."""
+
+    kind: str
+    term: Term
+    """The model, the loss, the optimizer."""
+    result: Term
+    node: Any
+    learns: bool
+    """Whether gradients are recorded."""
+    mode: frozenset[str]
+    passes: tuple[tuple[int, int], ...]
+    sure: bool
+    """Whether it is reached in any case."""
+    given: tuple[Term, ...] = ()
+    """The arguments."""
+
+
+class Course:
+    """What a script does, in order."""
+
+    def __init__(self, tree: ast.Module, compute: Callable[[Course, ast.expr], Term]) -> None:
+        self.tree = tree
+        self.events: list[Event] = []
+        self.terms: list[Term] = []
+        self.frames = [Frame()]
+        self.modes: Modes = {}
+        self.passes: list[tuple[int, int]] = []
+        self.loops: dict[int, ast.stmt] = {}
+        self.learns = True
+        self.doubt = 0
+        self.depth = 0
+        self.steps = 0
+        self.ended = ""
+        self.broken: list[list[Modes]] = []
+        self._compute = compute
+
+    @property
+    def frame(self) -> Frame:
+        return self.frames[-1]
+
+    def term(self, op: str, name: str = "", parts: tuple[Term, ...] = (), node: Any = None, data: Any = None,
+             keywords: dict[str, Term] | None = None) -> Term:  # fmt: skip
+        """A new value."""
+        made = Term(op, name, parts, keywords or {}, node, data, passes=tuple(self.passes))
+        self.terms.append(made)
+        return made
+
+    def value(self, node: ast.expr | None) -> Term:
+        """The value of an expression."""
+        return NONE if node is None else self._compute(self, node)
+
+    def tell(self, kind: str, term: Term, result: Term, node: Any, given: tuple[Term, ...] = ()) -> None:
+        """Note an event."""
+        mode = self.modes.get(id(term), frozenset({"train"}))
+        self.events.append(
+            Event(kind, term, result, node, self.learns, mode, tuple(self.passes), not self.doubt, given)
+        )  # fmt: skip
+
+    def find(self, name: str) -> Term | None:
+        """The value of a name."""
+        frame: Frame | None = self.frame
+        while frame is not None:
+            if name in frame.names:
+                return frame.names[name]
+            frame = frame.outer
+        return None
+
+    def bind(self, name: str, value: Term) -> None:
+        """Give a name its value."""
+        frame = self.frames[0] if name in self.frame.globals else self.frame
+        frame.names[name] = value
+
+    def either(self, values: list[Term]) -> Term:
+        """One of these."""
+        kept = list({id(each): each for each in values}.values())
+        return kept[0] if len(kept) == 1 else self.term("either", parts=tuple(kept))
+
+    # --- statements ---------------------------------------------------------------------------------------------
+
+    def run(self, body: list[ast.stmt]) -> bool:
+        """Follow statements; return whether they leave the function or the pass of the loop."""
+        for statement in body:
+            self.steps += 1
+            if self.steps > MOST_STEPS:
+                raise TooMuch
+            look = getattr(self, f"_{type(statement).__name__.lower()}", None)
+            if look is not None and look(statement):
+                return True
+        return False
+
+    def _expr(self, node: ast.Expr) -> bool:
+        self.value(node.value)
+        return constant_exit(node.value)
+
+    def _assign(self, node: ast.Assign) -> bool:
+        value = self.value(node.value)
+        for target in node.targets:
+            self.give(target, value)
+        return False
+
+    def _annassign(self, node: ast.AnnAssign) -> bool:
+        if node.value is not None:
+            self.give(node.target, self.value(node.value))
+        return False
+
+    def _augassign(self, node: ast.AugAssign) -> bool:
+        load = ast.copy_location(ast.parse(ast.unparse(node.target), mode="eval").body, node)
+        before, more = self.value(load), self.value(node.value)
+        self.give(node.target, self.term("binary", type(node.op).__name__, (before, more), node, "more"))
+        return False
+
+    def give(self, target: ast.expr, value: Term) -> None:
+        """Assign."""
+        from stayfinite.readers.configs.whole.picking import parts_of
+
+        if isinstance(target, ast.Name):
+            self.bind(target.id, value)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            parts = parts_of(self, value, len(target.elts))
+            for each, part in zip(target.elts, parts, strict=True):
+                self.give(each.value if isinstance(each, ast.Starred) else each, part)
+        elif isinstance(target, ast.Attribute):
+            owner = self.value(target.value)
+            before = owner.attributes.get(target.attr)
+            if target.attr == "training":
+                self.modes[id(owner)] = frozenset({"train", "eval"})
+            owner.attributes[target.attr] = self.either([before, value]) if self.doubt and before else value
+        elif isinstance(target, ast.Subscript):
+            owner, key = self.value(target.value), self.value(target.slice)
+            if owner.op == "dict":
+                name = constant(key)
+                owner.attributes[name] = value
+                if name is None:
+                    owner.data = "grown"
+                return
+            changed = self.term("set", parts=(owner, key, value), node=target)
+            if isinstance(target.value, (ast.Name, ast.Attribute)):
+                self.give(target.value, changed)
+
+    def _if(self, node: ast.If) -> bool:
+        from stayfinite.readers.configs.whole.picking import truth
+
+        known = truth(self.value(node.test))
+        if known is not None:
+            return self.run(node.body if known else node.orelse)
+        return self.branches([lambda: self.run(node.body), lambda: self.run(node.orelse)])
+
+    def branches(self, ways: list[Callable[[], bool]]) -> bool:
+        """Follow each way from the same state, and join what they leave."""
+        names, modes = dict(self.frame.names), dict(self.modes)
+        ends: list[dict[str, Term]] = []
+        all_modes: list[Modes] = []
+        self.doubt += 1
+        for way in ways:
+            self.frame.names.clear()
+            self.frame.names.update(names)
+            self.modes = dict(modes)
+            left = way()
+            if not left or self.ended == "continue":
+                all_modes.append(self.modes)
+            if not left:
+                ends.append(dict(self.frame.names))
+        self.doubt -= 1
+        self.modes = joined_modes(all_modes) if all_modes else modes
+        if not ends:
+            return True
+        for name in {name for end in ends for name in end}:
+            self.frame.names[name] = self.either([end[name] for end in ends if name in end])
+        return False
+
+    def _for(self, node: ast.For) -> bool:
+        from stayfinite.readers.configs.whole.picking import item_of
+
+        over = self.value(node.iter)
+        listed = over.parts if over.op == "row" and over.data != "grown" and 0 < len(over.parts) <= 4 else ()
+        items: list[Term | None] = [*listed] or [None, None]
+        self.broken.append([])
+        for place, item in enumerate(items):
+            self.passes.append((id(node), place if not listed else 0))
+            self.give(node.target, item_of(self, over, node) if item is None else item)
+            self.run(node.body)
+            self.passes.pop()
+        return self._looped(node)
+
+    _asyncfor = _for
+
+    def _while(self, node: ast.While) -> bool:
+        self.broken.append([])
+        for place in range(2):
+            self.passes.append((id(node), place))
+            self.value(node.test)
+            self.run(node.body)
+            self.passes.pop()
+        return self._looped(node)
+
+    def _looped(self, node: ast.For | ast.While) -> bool:
+        """What follows a loop."""
+        self.loops[id(node)] = node
+        broken = self.broken.pop()
+        if broken:
+            self.modes = joined_modes([self.modes, *broken])
+        return False if broken else self.run(node.orelse)
+
+    def _with(self, node: ast.With) -> bool:
+        before = self.learns
+        for item in node.items:
+            value = self.value(item.context_expr)
+            self.learns = _learns(value, now=self.learns)
+            if item.optional_vars is not None:
+                self.give(item.optional_vars, self.term("entered", parts=(value,), node=item.context_expr))
+        left = self.run(node.body)
+        self.learns = before
+        return left
+
+    _asyncwith = _with
+
+    def _try(self, node: ast.Try) -> bool:
+        ways = [lambda: self.run([*node.body, *node.orelse])]
+        ways += [lambda each=each: self.run(each.body) for each in node.handlers]  # type: ignore[misc]
+        left = self.branches(ways) if len(ways) > 1 else ways[0]()
+        return self.run(node.finalbody) or left
+
+    def _functiondef(self, node: ast.FunctionDef) -> bool:
+        self.bind(node.name, self.function(node))
+        return False
+
+    _asyncfunctiondef = _functiondef
+
+    def function(self, node: Any, owner: Term | None = None, of: ast.ClassDef | None = None) -> Term:
+        """A function of the script, bound to the frame that it was defined in."""
+        made = self.term("function", getattr(node, "name", "lambda"), node=node, data=(self.frame, owner, of))
+        arguments = node.args
+        positional = [*arguments.posonlyargs, *arguments.args]
+        for each, default in zip(reversed(positional), reversed(arguments.defaults), strict=False):
+            made.attributes[each.arg] = self.value(default)
+        for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+            if default is not None:
+                made.attributes[each.arg] = self.value(default)
+        return made
+
+    def _classdef(self, node: ast.ClassDef) -> bool:
+        bases = tuple(self.value(each) for each in node.bases)
+        made = self.term("class", node.name, bases, node, self.frame)
+        for each in node.body:
+            target = each.targets[0] if isinstance(each, ast.Assign) else getattr(each, "target", None)
+            if isinstance(each, (ast.Assign, ast.AnnAssign)) and isinstance(target, ast.Name) and each.value:
+                made.attributes[target.id] = self.value(each.value)
+        self.bind(node.name, made)
+        return False
+
+    def _return(self, node: ast.Return) -> bool:
+        self.frame.results.append(self.value(node.value))
+        self.frame.left.append(dict(self.modes))
+        self.ended = "return"
+        return True
+
+    def _raise(self, _node: ast.Raise) -> bool:
+        self.ended = "raise"
+        return True
+
+    def _break(self, _node: ast.Break) -> bool:
+        self.ended = "break"
+        if self.broken:
+            self.broken[-1].append(dict(self.modes))
+        return True
+
+    def _continue(self, _node: ast.Continue) -> bool:
+        self.ended = "continue"
+        return True
+
+    def _global(self, node: ast.Global) -> bool:
+        self.frame.globals.update(node.names)
+        return False
+
+    def _import(self, node: ast.Import) -> bool:
+        for each in node.names:
+            name = each.name if each.asname else each.name.partition(".")[0]
+            self.bind(each.asname or name, self.term("library", short_name(name), node=node))
+        return False
+
+    def _importfrom(self, node: ast.ImportFrom) -> bool:
+        for each in node.names:
+            self.bind(
+                each.asname or each.name, self.term("library", short_name(f"{node.module}.{each.name}"), node=node)
+            )
+        return False
+
+    def _assert(self, node: ast.Assert) -> bool:
+        self.value(node.test)
+        return False
+
+
+def joined_modes(states: list[Modes]) -> Modes:
+    """The modes that models can be in after one of these."""
+    keys = {key for state in states for key in state}
+    start = frozenset({"train"})
+    return {key: frozenset().union(*(state.get(key, start) for state in states)) for key in keys}
+
+
+def constant_exit(node: ast.expr) -> bool:
+    """Whether an expression ends the program."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in ("exit", "quit", "sys.exit", "os._exit")
+
+
+_NO_GRAD = frozenset({"no_grad", "inference_mode"})
+
+
+def _learns(value: Term, *, now: bool) -> bool:
+    if value.last in _NO_GRAD and value.op in ("call", "made", "library"):
+        return False
+    if value.last == "set_grad_enabled":
+        from stayfinite.readers.configs.whole.picking import truth
+
+        return truth(value.given(0, "mode") or UNKNOWN) is not False
+    return True if value.last == "enable_grad" else now
+
+
+_SHORT = {"nn.functional": "F", "numpy": "np", "torch.nn.functional": "F", "torch.nn": "nn", "torch.functional": "F"}
+
+
+def short_name(name: str) -> str:
+    """A library's name as people write it, whatever it was imported as."""
+    for long, short in _SHORT.items():
+        if name == long or name.startswith(f"{long}."):
+            return short + name.removeprefix(long)
+    return name

@@ -1,0 +1,93 @@
+"""Judge one script: follow it, and ask each mechanism."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator
+
+from stayfinite.readers.configs.loops import LoopFault
+from stayfinite.readers.configs.whole.computing import compute
+from stayfinite.readers.configs.whole.following import Course, TooMuch
+from stayfinite.readers.configs.whole.inputs import axes_taken_for_others, not_finite
+from stayfinite.readers.configs.whole.leaks import leaks
+from stayfinite.readers.configs.whole.losses import crossed_shapes, wrong_axes, wrong_inputs
+from stayfinite.readers.configs.whole.modes import wrong_modes
+from stayfinite.readers.configs.whole.pairs import parted_pairs
+from stayfinite.readers.configs.whole.repeats import same_batches, sorted_classes
+from stayfinite.readers.configs.whole.signs import flipped_signs
+from stayfinite.readers.configs.whole.singular import singular_places
+from stayfinite.readers.configs.whole.splits import split_scales
+from stayfinite.readers.configs.whole.starts import bad_starts, constant_features
+from stayfinite.readers.configs.whole.sums import wrong_sums
+
+_KNOWN = frozenset({
+    "torch", "torchvision", "torchaudio", "numpy", "scipy", "pandas", "sklearn", "matplotlib", "tqdm", "PIL", "einops",
+    "gym", "gymnasium", "seaborn", "wandb", "tensorboard", "tensorboardX", "torchmetrics", "torchsummary", "rich",
+    "requests", "yaml", "cv2", "skimage", "h5py", "joblib", "loguru", "psutil",
+})  # fmt: skip
+"""Besides the standard library: what cannot train a script's model."""
+_OTHER_WAYS = frozenset({"exec", "eval", "compile", "globals", "locals", "__import__"})
+MOST_NODES = 20_000
+
+Judge = Callable[[Course], Iterator[LoopFault]]
+
+
+def faults_of_script(tree: ast.Module) -> list[LoopFault]:
+    """The faults of a script that a whole course shows; none of a script that others complete."""
+    course = course_of(tree)
+    if course is None:
+        return []
+    found: dict[tuple[str, int], LoopFault] = {}
+    for judge in _JUDGES:
+        for fault in judge(course):
+            found.setdefault((fault.cause, fault.line), fault)
+    return list(found.values())
+
+
+def course_of(tree: ast.Module) -> Course | None:
+    """The course of a script; None if it cannot be followed."""
+    nodes = list(ast.walk(tree))
+    if len(nodes) > MOST_NODES or not is_whole(nodes):
+        return None
+    course = Course(tree, compute)
+    try:
+        course.run(tree.body)
+    except (TooMuch, RecursionError):
+        return None
+    return course
+
+
+def is_whole(nodes: list[ast.AST]) -> bool:
+    """Whether nothing but the script itself can train: it imports libraries only, torch among them."""
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names.update(each.name.partition(".")[0] for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level or any(each.name == "*" for each in node.names):
+                return False
+            names.add((node.module or "").partition(".")[0])
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _OTHER_WAYS:
+            return False
+    return "torch" in names and all(each in _KNOWN or each in sys.stdlib_module_names for each in names)
+
+
+_JUDGES: tuple[Judge, ...] = (
+    wrong_modes,
+    wrong_sums,
+    wrong_inputs,
+    wrong_axes,
+    crossed_shapes,
+    parted_pairs,
+    same_batches,
+    sorted_classes,
+    split_scales,
+    leaks,
+    flipped_signs,
+    bad_starts,
+    constant_features,
+    singular_places,
+    not_finite,
+    axes_taken_for_others,
+)
