@@ -80,7 +80,8 @@ CAUSES = (
 
 FROM_LOOPS = (
     "clip-before-unscale", "no-zero-grad", "accumulation-unscaled", "detached-loss", "step-missing",
-    "cleared-before-step", "softmax-before-cross-entropy", "loss-formula-singularity",
+    "cleared-before-step", "softmax-before-cross-entropy", "loss-formula-singularity", "double-step",
+    "params-not-in-optimizer", "params-frozen", "unregistered-module", "lr-schedule-bug", "lr-zero", "lr-too-low",
 )  # fmt: skip
 """Faults that the syntax tree of a loop shows; the words of a program, which logs quote, prove them less."""
 
