@@ -105,7 +105,7 @@ def look_at_code(plan: Plan, notes: Notes) -> list[Finding]:
     found = rank(Facts(settings=Settings(settings, settings.notes)), [rule_of(slug) for slug in CAUSES])
     found += rank(Facts(settings=shown), [rule_of(slug) for slug in FROM_LOOPS])
     by_cause: dict[str, Finding] = {}
-    for finding in found:
+    for finding in sorted(found, key=lambda each: -each.confidence):
         by_cause.setdefault(finding.cause, finding)
     sure = [finding for finding in by_cause.values() if finding.confidence >= CERTAIN]
     return [finding for finding in sure if not (finding.cause in _BY_NAME and _imports_a_namesake(plan))]

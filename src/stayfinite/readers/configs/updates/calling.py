@@ -162,7 +162,7 @@ def _computed(run: Follower, node: ast.Call, last: str, owner: Value, values: li
     asks = any(each.arg == "requires_grad" and "True" in ast.unparse(each.value) for each in node.keywords)
     if last == "requires_grad_" and isinstance(owner, Tensor):
         fresh = run.leaf(node, owner) if not node.args or "True" in ast.unparse(node.args[0]) else owner
-        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, (ast.Name, ast.Attribute)):
             run.bind(node.func.value, fresh)
         return fresh
     if asks and (head == "torch" or not dotted):
@@ -239,6 +239,7 @@ def _held(run: Follower, node: ast.AST, value: Value) -> list[Thing] | None:
 
 def _layer(run: Follower, node: ast.Call, last: str, given: list[Value], named: dict[str, Value]) -> Thing:
     made = run.made("module", node, last)
+    made.excused = any(getattr(each, "name", "") in ("forward", "__call__") for each in run.calls)
     values = list(given)
     if len(values) == 1 and isinstance(values[0], Thing) and values[0].kind == "list":
         made.open = values[0].open

@@ -286,7 +286,7 @@ class Follower:
             self.bind(target.value, holder)
         if target.attr == "requires_grad":
             on = ast.unparse(target.value)
-            if isinstance(target.value, ast.Name) and isinstance(holder, Tensor):
+            if isinstance(target.value, (ast.Name, ast.Attribute)) and isinstance(holder, Tensor):
                 self.bind(target.value, self.leaf(target, holder))
             for each in parts_of(holder):
                 each.excused, each.frozen = True, False

@@ -70,7 +70,7 @@ def held_by_nobody(program: Program) -> Iterator[Found]:
         if not any(each.excused for each in reached) and any(each.has_weights for each in reached):
             yield "params-not-in-optimizer", text, getattr(first.node, "lineno", 0), False
         return
-    lost = [each for each in dict.fromkeys(reached) if each not in held and each.has_weights]
+    lost = [each for each in dict.fromkeys(reached) if each not in held and each.has_weights and each.kind == "module"]
     if not lost or _ON_PURPOSE.search(program.text) or any(_is_meant(program, each) for each in lost):
         return
     first = min(lost, key=lambda each: getattr(each.node, "lineno", 0))

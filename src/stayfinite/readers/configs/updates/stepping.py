@@ -192,6 +192,7 @@ def _first_only(event: Event) -> bool:
         and isinstance(test.left, ast.Name)
         and test.left.id in targets
         and isinstance(test.comparators[0], ast.Constant)
+        and type(test.comparators[0].value) is int
         and event.conditions[-1][1] == "body"
     )
 
