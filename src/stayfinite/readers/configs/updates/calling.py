@@ -47,7 +47,8 @@ _HARMLESS = frozenset({
     "state_dict", "log_model", "load",
 })  # fmt: skip
 """Calls that change nothing of what they get."""
-_OF_DATA = frozenset({"numpy", "np", "sklearn", "pandas", "math", "random", "scipy", "torchvision", "time", "os", "json"})
+_OF_DATA = frozenset({"numpy", "np", "sklearn", "pandas", "math", "random", "scipy", "time", "os", "json"})
+_BUILT_IN = frozenset({"sum", "max", "min", "abs", "sorted", "pow", "list", "set", "tuple", "dict", "iter", "next", "reversed"})
 _MAKERS = frozenset({"tensor", "Tensor", "FloatTensor", "LongTensor", "as_tensor", "from_numpy", "array", "asarray"})
 
 
@@ -74,6 +75,8 @@ def called(run: Follower, node: ast.Call) -> Value:
         return forwarded(run, function, node, given, named)
     if isinstance(function, Thing):
         return None
+    if isinstance(function, Tensor) and isinstance(node.func, ast.Name) and last not in run.aliases:
+        return mixed([function, *given, *named.values()], graph=run.graph)  # Tensor = torch.cuda.FloatTensor
     if isinstance(owner, Thing) and not (owner.kind == "leaf"):
         known, value = _method(run, owner, last, node, given, named)
         if known:
@@ -175,13 +178,19 @@ def _computed(run: Follower, node: ast.Call, last: str, owner: Value, values: li
         )  # fmt: skip
     if head == "torch" and last in _MAKERS:
         return cut(mixed(values))
-    if head in _OF_DATA or last in ("DataLoader", "TensorDataset", "device", "Generator", "random_split"):
+    if dotted.startswith(("torch.hub", "torch.load", "torch.jit", "torchvision.models")):
+        return None
+    if head in _OF_DATA or dotted.startswith("torchvision.") or last in ("DataLoader", "TensorDataset", "device", "Generator", "random_split"):
         return cut(mixed(values))
     if head == "torch":
         return mixed(values, graph=run.graph) if values else Tensor()
+    changes = last.endswith("_") or last in ("append", "extend", "insert", "add", "update")
+    if changes and isinstance(owner, Tensor) and isinstance(node.func, ast.Attribute) and values:
+        if isinstance(node.func.value, (ast.Name, ast.Attribute)) and not dotted:
+            run.bind(node.func.value, mixed([owner, *values], graph=run.graph))
     if isinstance(owner, Tensor) or (isinstance(owner, Thing) and owner.kind == "leaf"):
         return mixed([owner, *values], graph=run.graph)
-    if isinstance(node.func, ast.Name) and last in ("sum", "max", "min", "abs", "sorted", "pow"):
+    if isinstance(node.func, ast.Name) and last in _BUILT_IN and not _things(values):
         return mixed(values, graph=run.graph)
     if head in sys.stdlib_module_names:
         return cut(mixed(each for each in values if not isinstance(each, Thing)))
@@ -379,7 +388,7 @@ def entered(run: Follower, function: Function, node: ast.AST, given: list[Value]
         dotted_name(each, {}).endswith("staticmethod") for each in inner.decorator_list
     )
     bound: list[Value] = [function.owner] if function.is_method and not static else []
-    _take_arguments(frame, inner.args, [*bound, *given], named)
+    _take_arguments(run, frame, inner.args, [*bound, *given], named)
     run.followed.add(inner)
     run.calls.append(inner)
     graph, names = run.graph, [] if isinstance(inner, ast.Lambda) else inner.decorator_list
@@ -404,9 +413,9 @@ def _returned(values: list[Value]) -> Value:
     return values[0] if all(each is values[0] for each in values) else None
 
 
-def _take_arguments(frame: Frame, wanted: ast.arguments, given: list[Value], named: dict[str, Value]) -> None:
-    from stayfinite.readers.configs.updates.following import constant
-
+def _take_arguments(
+    run: Follower, frame: Frame, wanted: ast.arguments, given: list[Value], named: dict[str, Value]
+) -> None:
     names = [each.arg for each in (*wanted.posonlyargs, *wanted.args)]
     defaults = dict(zip(names[len(names) - len(wanted.defaults) :], wanted.defaults, strict=False))
     defaults |= {
@@ -419,7 +428,8 @@ def _take_arguments(frame: Frame, wanted: ast.arguments, given: list[Value], nam
             frame.names[name] = named[name]
         else:
             default = defaults.get(name)
-            frame.names[name] = constant(default) if isinstance(default, ast.Constant) else None
+            with run.entered(frame.outer or run.main):
+                frame.names[name] = run.value(default) if default is not None else None
     if wanted.vararg is not None:
         frame.names[wanted.vararg.arg] = None
     if wanted.kwarg is not None:

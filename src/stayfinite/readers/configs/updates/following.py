@@ -6,7 +6,7 @@ Values are not computed: each loop is gone through once, and so is every branch.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from stayfinite.readers.configs.program.names import dotted_name
@@ -30,7 +30,7 @@ class TooLong(Exception):
 class Follower:
     """One script, followed once."""
 
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, tree: ast.Module, is_library: Callable[[str], bool]) -> None:
         self.frame = Frame()
         self.main = self.frame
         self.events: list[Event] = []
@@ -41,7 +41,7 @@ class Follower:
         """The functions that are being followed."""
         self.followed: set[ast.AST] = set()
         self.things: list[Thing] = []
-        self.aliases = _imported(tree)
+        self.aliases = {name: module for name, module in _imported(tree).items() if is_library(module)}
         self.functions: dict[str, list[tuple[ast.ClassDef | None, ast.AST]]] = {}
         for owner, node in _functions(tree):
             self.functions.setdefault(node.name, []).append((owner, node))
@@ -273,7 +273,9 @@ class Follower:
             self._set_attribute(target, value)
         elif isinstance(target, ast.Subscript):
             holder = self.value(target.value)
-            if isinstance(holder, Thing):
+            if isinstance(holder, Tensor) and isinstance(target.value, (ast.Name, ast.Attribute, ast.Subscript)):
+                self.bind(target.value, mixed([holder, value], graph=self.graph))
+            elif isinstance(holder, Thing):
                 key = _key(target.slice)
                 holder.open |= key is None or holder.kind != "list"
                 holder.parts[key if key is not None else f"?{len(holder.parts)}"] = value

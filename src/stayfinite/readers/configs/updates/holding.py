@@ -13,9 +13,9 @@ from stayfinite.readers.configs.updates.things import Tensor, Thing
 
 _ON_PURPOSE = lazy_regex(
     r"requires_grad\w*\s*(?:=|\()\s*False|pretrained|from_pretrained|freez|frozen|weights=\w*W|reservoir|random.?feature|"
-    r"\.copy_\(|\.weight\.data|linear.?prob|transfer|fine.?tun|polyak|\bema\b|extreme learning|\.load\(", re.IGNORECASE
+    r"\.copy_\(|\.weight\.data(?:\s*=|\[)|\.weight\s*=[^=]|linear.?prob|transfer|fine.?tun|polyak|\bema\b|extreme learning|\.load\(", re.IGNORECASE
 )  # fmt: skip
-_FIXED = lazy_regex(r"target|teacher|ema|momentum|random|fixed|old|shadow|percept|vgg|prior|key|anchor|ref", re.IGNORECASE)
+_FIXED = lazy_regex(r"target|teacher|ema\b|momentum|random|fixed|\bold|_old|shadow|percept|vgg|anchor|\bref", re.IGNORECASE)
 
 
 def without_graph(program: Program) -> Iterator[Found]:

@@ -19,10 +19,10 @@ from stayfinite.readers.configs.updates.stepping import (
     not_divided,
 )
 
-_OF_PROGRAMS = (
-    never_called, never_cleared, in_wrong_order, not_divided, scheduled, rates, without_graph, cut_off, held_by_nobody,
-    all_frozen,
-)  # fmt: skip
+_OF_WHOLE = (never_called, never_cleared, not_divided, rates)
+"""What is missing: told only where no other code can do it."""
+_OF_PARTS = (in_wrong_order, scheduled, without_graph, cut_off, held_by_nobody, all_frozen)
+"""What is done wrongly in plain sight."""
 
 
 def update_faults(tree: ast.Module, text: str) -> list[LoopFault]:
@@ -38,7 +38,8 @@ def _all(tree: ast.Module, text: str) -> Iterator[Found]:
     program = followed(tree, text)
     if program is None:
         return
-    yield from by_hand(tree, text)
-    yield from plain_lists(tree, text)
-    for judge in _OF_PROGRAMS:
+    if program.whole:
+        yield from by_hand(tree, text)
+        yield from plain_lists(tree, text)
+    for judge in (*(_OF_WHOLE if program.whole else ()), *_OF_PARTS):
         yield from judge(program)

@@ -26,12 +26,14 @@ _TRAINS_ITSELF = lazy_regex(
 
 
 class Program:
-    """One whole script whose every part is at hand."""
+    """One script that has been followed."""
 
-    def __init__(self, tree: ast.Module, text: str) -> None:
+    def __init__(self, tree: ast.Module, text: str, *, whole: bool) -> None:
         self.tree = tree
         self.text = text
-        self.run = Follower(tree)
+        self.whole = whole
+        """Whether no other code than libraries that train nothing is called: what is missing here is missing."""
+        self.run = Follower(tree, libraries)
         self.events = self.run.events
         self.optimizers = [each.thing for each in self.events if each.kind == "build" and each.thing is not None]
         self.nodes = list(ast.walk(tree))
@@ -65,10 +67,6 @@ class Program:
         """Each backward whose loss is known, with it."""
         return [(each, each.tensor) for each in self.of("backward") if isinstance(each.tensor, Tensor)]
 
-    def loop_of(self, event: Event) -> tuple[ast.AST, ...]:
-        """The loops around an event."""
-        return event.loops
-
     def path(self, part: Thing) -> str:
         """`model.head` of a layer: its own name below that of the model it belongs to."""
         if part.name and not part.name.startswith("self."):
@@ -83,17 +81,19 @@ class Program:
 
 
 def followed(tree: ast.Module, text: str) -> Program | None:
-    """The program, if nothing outside the script can do what the script does not."""
-    if _TRAINS_ITSELF.search(text) or ".optim" not in text and "optim" not in text and ".backward" not in text:
+    """The program; None where a framework trains it, or where nothing is trained."""
+    if _TRAINS_ITSELF.search(text) or ("optim" not in text and ".backward" not in text):
         return None
-    for module in _imported(tree):
-        head = module.partition(".")[0]
-        if head not in _LIBRARIES and head not in sys.stdlib_module_names:
-            return None
     try:
-        return Program(tree, text)
+        return Program(tree, text, whole=all(map(libraries, _imported(tree))))
     except (TooLong, RecursionError):
         return None
+
+
+def libraries(module: str) -> bool:
+    """Whether a module is a library's that trains nothing of itself."""
+    head = module.partition(".")[0]
+    return head in _LIBRARIES or head in sys.stdlib_module_names
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:

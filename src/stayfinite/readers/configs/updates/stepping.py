@@ -16,7 +16,7 @@ Found = tuple[str, str, int, bool]
 
 _GRADIENT = lazy_regex(r"backward|autograd|\bgrad\(|\.grad\b|jacobian|vjp")
 _CLEARS = lazy_regex(r"zero_grad|clear_grad|zero_\(|fill_\(|\.grad\s*(?::[^=]+)?=[^=]|del .*\.grad|autograd\.grad|\bgrad\(")
-_BY_HAND = lazy_regex(r"\.(?:sub_|add_|copy_|addcdiv_|set_)\(|-=|param_groups|\.data\b")
+_BY_HAND = lazy_regex(r"\.grad\b|\bgrad\(|named_parameters\(|_foreach_")
 _ADAPTIVE = lazy_regex(r"\w*(?:Adam|RMSprop|Adagrad|Adadelta|Lion|Rprop|Adafactor|LAMB|Lamb)\w*")
 _MICRO = lazy_regex(r"\w*(?:accum|micro)\w*", re.IGNORECASE)
 _OWN_STEPS = lazy_regex(r"LBFGS|SAM|\w*Rprop\w*|\w*Sparse\w*")
@@ -42,8 +42,7 @@ def never_called(program: Program) -> Iterator[Found]:
         return
     looped = [each for each in program.of("backward") if each.loops]
     for optimizer in program.optimizers:
-        passed = any(isinstance(each, ast.Call) and _hands_over(each, optimizer.name) for each in program.nodes)
-        if looped and optimizer.held is not None and not program.of("step", optimizer) and not passed:
+        if looped and optimizer.held is not None and not optimizer.excused and not program.of("step", optimizer):
             if optimizer.name and any(program.clears(each, optimizer) for each in program.of("zero", optimizer)):
                 yield "step-missing", f"{optimizer.name}.step() is never called", _line(looped[0]), False
 
@@ -204,12 +203,6 @@ def _leaves_at_once(loop: ast.AST) -> bool:
 def _zero_calls(program: Program) -> list[ast.AST]:
     return [each for each in program.nodes if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)
             and each.func.attr == "zero_grad"]  # fmt: skip
-
-
-def _hands_over(call: ast.Call, name: str) -> bool:
-    last = name.rpartition(".")[2]
-    return any(isinstance(each, (ast.Name, ast.Attribute)) and dotted_name(each, {}).rpartition(".")[2] == last and last
-               for each in (*call.args, *(each.value for each in call.keywords))) and not ast.unparse(call.func).endswith("LR")  # fmt: skip
 
 
 def _arguments(event: Event) -> bool:
