@@ -12,10 +12,13 @@ from stayfinite.readers.configs.updates.stepping import Found
 from stayfinite.readers.configs.updates.things import Tensor, Thing
 
 _ON_PURPOSE = lazy_regex(
-    r"requires_grad\w*\s*(?:=|\()\s*False|pretrained|from_pretrained|freez|frozen|weights=\w*W|reservoir|random.?feature|"
-    r"\.copy_\(|\.weight\.data(?:\s*=|\[)|\.weight\s*=[^=]|linear.?prob|transfer|fine.?tun|polyak|\bema\b|extreme learning|\.load\(", re.IGNORECASE
+    r"\.requires_grad\s*=\s*False|requires_grad_\(\s*False|pretrained|freez|frozen|weights=\w*W|reservoir|"
+    r"random.?feature|extreme learning|linear.?prob|transfer|fine.?tun|polyak|\bema\b|\.load\(|"
+    r"\.copy_\(|\.weight\.data(?:\s*=|\[)|\.\w+\.weight\s*=[^=]", re.IGNORECASE
 )  # fmt: skip
-_FIXED = lazy_regex(r"target|teacher|ema\b|momentum|random|fixed|\bold|_old|shadow|percept|vgg|anchor|\bref", re.IGNORECASE)
+_FIXED = lazy_regex(
+    r"target|teacher|ema\b|momentum|random|fixed|\bold|_old|shadow|percept|vgg|anchor|\bref", re.IGNORECASE
+)
 
 
 def without_graph(program: Program) -> Iterator[Found]:
@@ -98,7 +101,9 @@ def plain_lists(tree: ast.Module, text: str) -> Iterator[Found]:
     for owner in (each for each in ast.walk(tree) if isinstance(each, ast.ClassDef)):
         bases = {ast.unparse(each).rpartition(".")[2] for each in owner.bases}
         own = ast.unparse(owner)
-        if "Module" not in bases or re.search(r"add_module|register_module|setattr\(|def parameters|__dict__|_modules", own):
+        if "Module" not in bases or re.search(
+            r"add_module|register_module|setattr\(|def parameters|__dict__|_modules", own
+        ):
             continue
         for node in ast.walk(owner):
             if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Attribute):
@@ -107,15 +112,17 @@ def plain_lists(tree: ast.Module, text: str) -> Iterator[Found]:
             if not name.startswith("self.") or made is None or not _WEIGHTED.fullmatch(made):
                 continue
             again = re.search(rf"(?:ModuleList|ModuleDict|Sequential)\(\*?{re.escape(name)}\b", own)
-            outside = re.search(rf"\.{re.escape(name[5:])}\b[^\n]*parameters\(|parameters\(\)[^\n]*\.{re.escape(name[5:])}\b", text)
+            outside = re.search(
+                rf"\.{re.escape(name[5:])}\b[^\n]*parameters\(|parameters\(\)[^\n]*\.{re.escape(name[5:])}\b", text
+            )
             used = len(re.findall(rf"{re.escape(name)}\b", own)) > 1
             if used and not again and not outside:
                 words = f"{name} is a plain {_kind(node.value)} of layers: parameters() does not contain them"
                 yield "unregistered-module", words, node.lineno, False
 
 
-_WEIGHTED = lazy_regex(r"(?:nn\.|torch\.nn\.)?(?:Linear|Conv[123]d|ConvTranspose[123]d|LSTM|GRU|Embedding|LSTMCell|GRUCell|"
-                       r"TransformerEncoderLayer|MultiheadAttention|Bilinear)")  # fmt: skip
+_WEIGHTED = lazy_regex(r"(?:nn\.|torch\.nn\.)?(?:Linear|Conv[123]d|ConvTranspose[123]d|LSTM|GRU|Embedding|LSTMCell|"
+                       r"GRUCell|TransformerEncoderLayer|MultiheadAttention|Bilinear)")  # fmt: skip
 
 
 def _first_made(value: ast.expr) -> str | None:
@@ -130,7 +137,11 @@ def _first_made(value: ast.expr) -> str | None:
         element = value.values[0] if value.values else None
     elif isinstance(value, ast.DictComp):
         element = value.value
-    while isinstance(element, ast.Call) and isinstance(element.func, ast.Attribute) and element.func.attr in ("to", "cuda"):
+    while (
+        isinstance(element, ast.Call)
+        and isinstance(element.func, ast.Attribute)
+        and element.func.attr in ("to", "cuda")
+    ):
         element = element.func.value
     return ast.unparse(element.func) if isinstance(element, ast.Call) else None
 

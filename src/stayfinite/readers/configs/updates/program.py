@@ -8,13 +8,15 @@ from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.program.names import dotted_name
-from stayfinite.readers.configs.updates.following import Follower, TooLong
+from stayfinite.readers.configs.updates.expressions import TooLong
+from stayfinite.readers.configs.updates.following import Follower
 from stayfinite.readers.configs.updates.things import Event, Tensor, Thing, parts_of
 
 _LIBRARIES = frozenset({
     "torch", "torchvision", "torchaudio", "torchtext", "numpy", "scipy", "sklearn", "pandas", "matplotlib", "seaborn",
-    "PIL", "cv2", "tqdm", "rich", "yaml", "einops", "tensorboard", "tensorboardX", "wandb", "mlflow", "gym", "gymnasium",
-    "h5py", "nltk", "datasets", "tokenizers", "networkx", "tiktoken", "torchmetrics", "torchinfo", "torchsummary",
+    "PIL", "cv2", "tqdm", "rich", "yaml", "einops", "tensorboard", "tensorboardX", "wandb", "mlflow", "gym",
+    "gymnasium", "h5py", "nltk", "datasets", "tokenizers", "networkx", "tiktoken", "torchmetrics", "torchinfo",
+    "torchsummary",
     "librosa", "soundfile", "imageio", "skimage", "psutil", "requests", "click", "typer", "omegaconf", "plotly",
     "sentencepiece", "albumentations", "faiss", "hydra", "colorama", "termcolor", "loguru", "visdom", "joblib", "numba",
 })  # fmt: skip
@@ -23,6 +25,9 @@ _TRAINS_ITSELF = lazy_regex(
     r"register_\w*hook|post_accumulate|accelerat|deepspeed|lightning|torch\.func|functorch|functional_call|\bexec\(|"
     r"globals\(\)\[|torch\.distributed\.optim|__torch_function__|autograd\.Function"
 )
+
+
+_OF_A_GAME = lazy_regex(r"\benvs?\b|_envs?\b|\bgame\b|sched|wandb|prof")
 
 
 class Program:
@@ -47,7 +52,9 @@ class Program:
         """Whether each call of these methods was met, on something known."""
         calls = [each for each in self.nodes if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)]
         return all(
-            id(each) in self._traced for each in calls if isinstance(each.func, ast.Attribute) and each.func.attr in names
+            id(each) in self._traced or _OF_A_GAME.search(ast.unparse(each.func)) is not None
+            for each in calls
+            if isinstance(each.func, ast.Attribute) and each.func.attr in names
         )
 
     def clears(self, event: Event, optimizer: Thing) -> bool:
@@ -111,6 +118,7 @@ def _leaves(held: list[Thing]) -> set[Thing]:
 def named_only(tree: ast.Module) -> Iterator[tuple[str, ast.Attribute]]:
     """``(method, node)`` of each statement that names a method and does not call it: `loss.backward`."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Attribute):
-            if node.value.attr in ("backward", "step", "zero_grad") and dotted_name(node.value, {}):
-                yield node.value.attr, node.value
+        value = node.value if isinstance(node, ast.Expr) else None
+        method = value.attr if isinstance(value, ast.Attribute) and dotted_name(value, {}) else ""
+        if isinstance(value, ast.Attribute) and method in ("backward", "step", "zero_grad"):
+            yield method, value

@@ -40,7 +40,11 @@ def scheduled(program: Program) -> Iterator[Found]:
         if schedule is None or schedule.on is None or (isinstance(event.node, ast.Call) and event.node.args):
             continue
         steps = program.of("step", schedule.on)
-        if len({each.loops for each in steps}) != 1 or len(steps[0].loops) < 2 or not isinstance(schedule.node, ast.Call):
+        if (
+            len({each.loops for each in steps}) != 1
+            or len(steps[0].loops) < 2
+            or not isinstance(schedule.node, ast.Call)
+        ):
             continue
         others = program.of("schedule", schedule)
         if len({each.loops for each in others}) != 1:
@@ -67,7 +71,9 @@ def _loop(numbers: Numbers, step: Event) -> _Loop:
 def _rounds(loop: ast.AST) -> ast.expr | None:
     """`epochs` of `for epoch in range(epochs)` and of `range(1, epochs + 1)`."""
     over = getattr(loop, "iter", None)
-    while isinstance(over, ast.Call) and ast.unparse(over.func).rpartition(".")[2] in ("tqdm", "enumerate") and over.args:
+    while (
+        isinstance(over, ast.Call) and ast.unparse(over.func).rpartition(".")[2] in ("tqdm", "enumerate") and over.args
+    ):
         over = over.args[0]
     if not (isinstance(over, ast.Call) and ast.unparse(over.func) in ("range", "trange", "tqdm.trange") and over.args):
         return None
@@ -93,7 +99,8 @@ def _length(numbers: Numbers, loop: ast.AST) -> float | None:
 
 
 def _arguments(call: ast.Call, layer: str) -> dict[str, ast.expr]:
-    places = {"StepLR": ("", "step_size", "gamma"), "ExponentialLR": ("", "gamma"), "MultiStepLR": ("", "milestones", "gamma"),
+    places = {"StepLR": ("", "step_size", "gamma"), "ExponentialLR": ("", "gamma"),
+              "MultiStepLR": ("", "milestones", "gamma"),
               "CosineAnnealingLR": ("", "T_max"), "OneCycleLR": ("", "max_lr", "total_steps"),
               "get_linear_schedule_with_warmup": ("", "num_warmup_steps", "num_training_steps"),
               "get_cosine_schedule_with_warmup": ("", "num_warmup_steps", "num_training_steps")}  # fmt: skip
@@ -110,21 +117,27 @@ def _too_often(numbers: Numbers, layer: str, given: dict[str, ast.expr], loop: _
         same = asked is not None and ast.unparse(asked) == loop.text and not _counts_batches(numbers, asked)
         number = numbers.of(asked)
         if same or (number is not None and number == epochs and number > 1):
-            return f"CosineAnnealingLR(T_max={ast.unparse(asked) if asked else ''}) counts epochs, and each batch steps it"
+            return (
+                f"CosineAnnealingLR(T_max={ast.unparse(asked) if asked else ''}) counts epochs, and each batch steps it"
+            )
     if epochs is None or epochs < 2:
         return ""
     if layer == "MultiStepLR":
         marks = given.get("milestones")
         known = [numbers.of(each) for each in marks.elts] if isinstance(marks, (ast.List, ast.Tuple)) else []
         if known and all(each is not None and each <= epochs for each in known) and max(filter(None, known)) < batches:
-            return f"MultiStepLR's milestones {ast.unparse(marks) if marks else ''} count epochs, and each batch steps it"
+            return (
+                f"MultiStepLR's milestones {ast.unparse(marks) if marks else ''} count epochs, and each batch steps it"
+            )
     if layer in ("StepLR", "ExponentialLR"):
         every = numbers.of(given.get("step_size")) if layer == "StepLR" else 1.0
         factor = numbers.of(given.get("gamma")) if "gamma" in given else 0.1
         if every and factor and 0 < factor < 1 and every <= epochs:
             by_epoch, by_batch = factor ** (epochs // every), factor ** (epochs * batches / every)
             if by_batch < _DEAD and by_epoch >= _USEFUL * factor:
-                return f"{layer} is stepped in each batch: {factor:g} times the rate every {every:g} batches, not epochs"
+                return (
+                    f"{layer} is stepped in each batch: {factor:g} times the rate every {every:g} batches, not epochs"
+                )
     return ""
 
 
@@ -162,7 +175,9 @@ def rates(program: Program) -> Iterator[Found]:
         call = optimizer.node
         if not isinstance(call, ast.Call) or not any(each.loops for each in program.of("step", optimizer)):
             continue
-        given = next((each.value for each in call.keywords if each.arg == "lr"), call.args[1] if call.args[1:] else None)
+        given = next(
+            (each.value for each in call.keywords if each.arg == "lr"), call.args[1] if call.args[1:] else None
+        )
         rate = numbers.of(given)
         if rate is None or "'lr':" in ast.unparse(call) or not _ADAPTIVE.fullmatch(optimizer.layer):
             continue

@@ -15,7 +15,9 @@ Found = tuple[str, str, int, bool]
 """Cause, text, line, and whether training survives it."""
 
 _GRADIENT = lazy_regex(r"backward|autograd|\bgrad\(|\.grad\b|jacobian|vjp")
-_CLEARS = lazy_regex(r"zero_grad|clear_grad|zero_\(|fill_\(|\.grad\s*(?::[^=]+)?=[^=]|del .*\.grad|autograd\.grad|\bgrad\(")
+_CLEARS = lazy_regex(
+    r"zero_grad|clear_grad|zero_\(|fill_\(|\.grad\s*(?::[^=]+)?=[^=]|del .*\.grad|autograd\.grad|\bgrad\("
+)
 _BY_HAND = lazy_regex(r"\.grad\b|\bgrad\(|named_parameters\(|_foreach_")
 _ADAPTIVE = lazy_regex(r"\w*(?:Adam|RMSprop|Adagrad|Adadelta|Lion|Rprop|Adafactor|LAMB|Lamb)\w*")
 _MICRO = lazy_regex(r"\w*(?:accum|micro)\w*", re.IGNORECASE)
@@ -42,9 +44,9 @@ def never_called(program: Program) -> Iterator[Found]:
         return
     looped = [each for each in program.of("backward") if each.loops]
     for optimizer in program.optimizers:
-        if looped and optimizer.held is not None and not optimizer.excused and not program.of("step", optimizer):
-            if optimizer.name and any(program.clears(each, optimizer) for each in program.of("zero", optimizer)):
-                yield "step-missing", f"{optimizer.name}.step() is never called", _line(looped[0]), False
+        alone = optimizer.held is not None and not optimizer.excused and not program.of("step", optimizer)
+        if looped and alone and optimizer.name and program.of("zero", optimizer):
+            yield "step-missing", f"{optimizer.name}.step() is never called", _line(looped[0]), False
 
 
 def never_cleared(program: Program) -> Iterator[Found]:
@@ -70,7 +72,12 @@ def never_cleared(program: Program) -> Iterator[Found]:
         if zeros and _leaves_at_once(step.loops[-1]):
             continue
         if not zeros and not _CLEARS.search(program.text):
-            yield "no-zero-grad", f"{name}.zero_grad() is never called: gradients add up from batch to batch", _line(step), mild
+            yield (
+                "no-zero-grad",
+                f"{name}.zero_grad() is never called: gradients add up from batch to batch",
+                _line(step),
+                mild,
+            )
         elif zeros and _first_only(zeros[0]):
             yield "no-zero-grad", f"{_call(zeros[0])}() is called in the first round alone", _line(zeros[0]), mild
         elif zeros:
@@ -90,7 +97,11 @@ def by_hand(tree: ast.Module, text: str) -> Iterator[Found]:
             continue
         for node in ast.walk(loop):
             subtracts = isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub)
-            calls = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("sub_", "add_")
+            calls = (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in ("sub_", "add_")
+            )
             if (subtracts or calls) and ".grad" in ast.unparse(node):
                 shown = ast.unparse(node)[:80]
                 text_of = f"{shown}: nothing clears the gradient, so it adds up from step to step"
@@ -114,7 +125,13 @@ def in_wrong_order(program: Program) -> Iterator[Found]:
             if before.kind == "zero" and before.thing is not None and learns and event.loops:
                 text = f"{_call(before)}() is called between backward and {name}.step(): the step finds no gradient"
                 yield "cleared-before-step", text, _line(before), False
-            elif before.kind == "step" and before.thing is event.thing and before.node is not event.node and not _arguments(before) and learns:
+            elif (
+                before.kind == "step"
+                and before.thing is event.thing
+                and before.node is not event.node
+                and not _arguments(before)
+                and learns
+            ):
                 yield "double-step", f"{name}.step() is called twice after one backward", _line(event), False
         yield from _cleared_at_the_end(optimizer, own)
 
@@ -125,10 +142,11 @@ def _cleared_at_the_end(optimizer: Thing, own: list[Event]) -> Iterator[Found]:
     for step in steps[:1]:
         loop = [each for each in own if each.loops[: len(step.loops)] == step.loops]
         kinds = [each.kind for each in loop]
-        if "step" in kinds and kinds[0] == "step" and kinds[-1] == "zero" and set(kinds) == {"step", "backward", "zero"}:
-            if kinds.count("step") == 1 and all(_beside(step, each) for each in loop) and not _arguments(step):
-                text = f"{_call(loop[-1])}() comes after backward and before {optimizer.name}.step(): it finds no gradient"
-                yield "cleared-before-step", text, _line(loop[-1]), False
+        once = kinds[0] == "step" and kinds[-1] == "zero" and set(kinds[1:-1]) == {"backward"}
+        if once and all(_beside(step, each) for each in loop) and not _arguments(step):
+            after = f"{optimizer.name}.step()"
+            text = f"{_call(loop[-1])}() comes after backward and before {after}: it finds no gradient"
+            yield "cleared-before-step", text, _line(loop[-1]), False
 
 
 def not_divided(program: Program) -> Iterator[Found]:

@@ -1,11 +1,11 @@
-"""What names of a training program stand for: models, optimizers, schedules, and tensors with the layers behind them."""
+"""What names of a training program stand for: models, optimizers, schedules, tensors and the layers behind them."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Union
+from typing import TypeAlias
 
 from stayfinite.core.lazy_regex import lazy_regex
 
@@ -94,7 +94,7 @@ class Class:
     frame: Frame
 
 
-Value = Union[Thing, Tensor, Function, Class, None]
+Value: TypeAlias = "Thing | Tensor | Function | Class | None"
 
 
 @dataclass(eq=False, slots=True)
