@@ -138,7 +138,7 @@ class Expressions:
                 owner = self.value(target.value.value) if isinstance(target.value, ast.Attribute) else None
                 for each in parts_of(owner):
                     each.excused, each.frozen = True, False
-        elif target.attr in ("data", "grad"):
+        elif target.attr == "grad" or (target.attr == "data" and not _holds_parts(holder)):
             self.happens("by hand", holder if isinstance(holder, Thing) else None, target)
             of_layer = isinstance(target.value, ast.Attribute) and target.value.attr in ("weight", "bias")
             owner = self.value(target.value.value) if of_layer and isinstance(target.value, ast.Attribute) else holder
@@ -353,6 +353,10 @@ def name_after(value: Value, target: ast.expr) -> None:
             name_after(part, each)
     elif isinstance(value, Thing) and not value.name:
         value.name = ast.unparse(target)
+
+
+def _holds_parts(holder: Value) -> bool:
+    return isinstance(holder, Thing) and holder.kind in ("module", "object")
 
 
 def constant(node: ast.Constant) -> Tensor:

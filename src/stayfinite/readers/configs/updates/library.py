@@ -102,9 +102,7 @@ def _computed(
     if last in _CUT or (last in _OF_NUMBERS and isinstance(node.func, ast.Name)):
         return cut(mixed([owner, *values]) if isinstance(owner, Tensor) else mixed(values))
     if last in ("enumerate", "zip", "tqdm", "trange"):
-        return mixed(each for each in values if not isinstance(each, Thing)) if not _things(values) else (
-            values[0] if last == "tqdm" else None
-        )  # fmt: skip
+        return mixed(values) if not _things(values) else values[0] if last == "tqdm" else None
     if head == "torch" and last in _MAKERS:
         return cut(mixed(values))
     if dotted.startswith(("torch.hub", "torch.load", "torch.jit", "torchvision.models")):

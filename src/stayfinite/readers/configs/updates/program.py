@@ -36,6 +36,8 @@ class Program:
     def __init__(self, tree: ast.Module, text: str, *, whole: bool) -> None:
         self.tree = tree
         self.text = text
+        self.code = ast.unparse(tree)
+        """The text without its comments."""
         self.whole = whole
         """Whether no other code than libraries that train nothing is called: what is missing here is missing."""
         self.run = Follower(tree, libraries)

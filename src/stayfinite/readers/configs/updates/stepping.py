@@ -14,7 +14,8 @@ from stayfinite.readers.configs.updates.things import Event, Thing
 Found = tuple[str, str, int, bool]
 """Cause, text, line, and whether training survives it."""
 
-_GRADIENT = lazy_regex(r"backward|autograd|\bgrad\(|\.grad\b|jacobian|vjp")
+_GRADIENT = lazy_regex(r"backward|\bgrad\(|\.grad\b|jacobian|vjp|\.minimize\(")
+_CLEARED_SOMEHOW = lazy_regex(r"zero_grad|clear_grad|\.grad\b|\bgrad\(|_foreach_zero")
 _CLEARS = lazy_regex(
     r"zero_grad|clear_grad|zero_\(|fill_\(|\.grad\s*(?::[^=]+)?=[^=]|del .*\.grad|autograd\.grad|\bgrad\("
 )
@@ -37,14 +38,14 @@ def named_without_call(tree: ast.Module) -> Iterator[Found]:
 def never_called(program: Program) -> Iterator[Found]:
     """No backward, or an optimizer that never steps."""
     steps = [each for each in program.of("step") if each.loops and each.thing is not None and not _arguments(each)]
-    if steps and not _GRADIENT.search(program.text):
+    if steps and not _GRADIENT.search(program.code):
         text = f"{_call(steps[0])}() is called, and backward() never is"
         yield "step-missing", text, _line(steps[0]), False
-    if not program.all_traced("step") or _BY_HAND.search(program.text):
+    if not program.all_traced("step") or _BY_HAND.search(program.code):
         return
     looped = [each for each in program.of("backward") if each.loops]
     for optimizer in program.optimizers:
-        alone = optimizer.held is not None and not optimizer.excused and not program.of("step", optimizer)
+        alone = not optimizer.excused and not program.of("step", optimizer)
         if looped and alone and optimizer.name and program.of("zero", optimizer):
             yield "step-missing", f"{optimizer.name}.step() is never called", _line(looped[0]), False
 
@@ -71,7 +72,7 @@ def never_cleared(program: Program) -> Iterator[Found]:
         name = optimizer.name or "optimizer"
         if zeros and _leaves_at_once(step.loops[-1]):
             continue
-        if not zeros and not _CLEARS.search(program.text):
+        if not zeros and not _CLEARED_SOMEHOW.search(program.code):
             yield (
                 "no-zero-grad",
                 f"{name}.zero_grad() is never called: gradients add up from batch to batch",
