@@ -181,6 +181,11 @@ PLANTED = [
     (plain(before="model.requires_grad_(False)"), "params-frozen"),
     (HEAD.replace("self.body = nn.Linear(8, 8)", "self.layers = [nn.Linear(8, 8) for _ in range(3)]").replace(
         "torch.relu(self.body(x))", "self.layers[0](x)") + plain()[len(HEAD):], "unregistered-module"),
+    (HEAD.replace("self.body = nn.Linear(8, 8)", "self.blocks = [Block() for _ in range(3)]").replace(
+        "torch.relu(self.body(x))", "self.blocks[0](x)").replace("class Net", "class Block(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(8, 8)\n"
+        "    def forward(self, x):\n        return self.fc(x)\nclass Net") +
+     plain()[len(HEAD):], "unregistered-module"),
     # losses without a graph
     (plain(forward="loss = criterion(model(x).data, y).requires_grad_()"), "detached-loss"),
     (plain(forward="loss = torch.tensor(criterion(model(x), y).item(), requires_grad=True)"), "detached-loss"),

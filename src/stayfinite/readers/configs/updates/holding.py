@@ -98,29 +98,31 @@ def all_frozen(program: Program) -> Iterator[Found]:
 
 def plain_lists(tree: ast.Module, text: str) -> Iterator[Found]:
     """Layers with weights in a plain list or dict of a module, which no parameters() contains."""
-    for owner in (each for each in ast.walk(tree) if isinstance(each, ast.ClassDef)):
-        bases = {ast.unparse(each).rpartition(".")[2] for each in owner.bases}
-        own = ast.unparse(owner)
-        if "Module" not in bases or re.search(
-            r"add_module|register_module|setattr\(|def parameters|__dict__|_modules", own
-        ):
+    owners = [each for each in ast.walk(tree) if isinstance(each, ast.ClassDef) and _is_module(each)]
+    own = {each.name: ast.unparse(each) for each in owners}
+    weighted = {name for name, code in own.items() if _LAYER_MADE.search(code)}
+    for owner in owners:
+        code = own[owner.name]
+        if _REGISTERS.search(code):
             continue
-        for node in ast.walk(owner):
-            if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Attribute):
-                continue
+        for node in (each for each in ast.walk(owner) if isinstance(each, ast.Assign)):
             name, made = ast.unparse(node.targets[0]), _first_made(node.value)
-            if not name.startswith("self.") or made is None or not _WEIGHTED.fullmatch(made):
+            if not name.startswith("self.") or made is None or not (_WEIGHTED.fullmatch(made) or made in weighted):
                 continue
-            again = re.search(rf"(?:ModuleList|ModuleDict|Sequential)\(\*?{re.escape(name)}\b", own)
-            outside = re.search(
-                rf"\.{re.escape(name[5:])}\b[^\n]*parameters\(|parameters\(\)[^\n]*\.{re.escape(name[5:])}\b", text
-            )
-            used = len(re.findall(rf"{re.escape(name)}\b", own)) > 1
+            again = re.search(rf"(?:ModuleList|ModuleDict|Sequential)\(\*?{re.escape(name)}\b", code)
+            outside = re.search(rf"(?<!self)\.{re.escape(name[5:])}\b", text)
+            used = len(re.findall(rf"{re.escape(name)}\b", code)) > 1
             if used and not again and not outside:
                 words = f"{name} is a plain {_kind(node.value)} of layers: parameters() does not contain them"
                 yield "unregistered-module", words, node.lineno, False
 
 
+def _is_module(owner: ast.ClassDef) -> bool:
+    return "Module" in {ast.unparse(each).rpartition(".")[2] for each in owner.bases}
+
+
+_REGISTERS = lazy_regex(r"add_module|register_module|setattr\(|def parameters|__dict__|_modules|\.parameters\(")
+_LAYER_MADE = lazy_regex(r"\bnn\.(?:Linear|Conv[123]d|LSTM|GRU|Embedding|Parameter)\(")
 _WEIGHTED = lazy_regex(r"(?:nn\.|torch\.nn\.)?(?:Linear|Conv[123]d|ConvTranspose[123]d|LSTM|GRU|Embedding|LSTMCell|"
                        r"GRUCell|TransformerEncoderLayer|MultiheadAttention|Bilinear)")  # fmt: skip
 
