@@ -32,6 +32,15 @@ TWO_DEVICES = """Traceback (most recent call last):
     grad.mul_(1.0 / scale)
 RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!
 """
+ALL_RIGHT = [(0, 6.9085, 0.0), (10, 2.9971, 100.0), *((i, 0.0, 100.0) for i in range(20, 90, 10))]
+REFUSED_LABEL = "W op_kernel.cc:1767] Received a label value of 67 which is outside the valid range of [0, 1).\n"
+NO_SUCH_ROW = "Assertion `srcIndex < srcSelectDimSize` failed.\n"
+TWO_EVALUATIONS = "eval_loss = 1.454614281\neval_micro_f1 = {0}\neval_macro_f1 = 0.0694363648\nEpoch 2\n"
+TWO_EVALUATIONS += "eval_loss = 1.454613924\neval_micro_f1 = {0}\neval_macro_f1 = {1}\n"
+NARROWS = "step {}00 entropy {:.3f} reward {:.3f}\n"
+ADDS_UP = "epoch {} loss {:.3f} val accuracy {:.4f}\n"
+BF16_WEIGHTS = "torch_dtype=torch.bfloat16, the backbone is frozen\nHF Trainer, learning_rate=1e-6, 2 epochs\n"
+NORMS = "".join(f'"grad_norm": {norm},\n' for norm in ("Infinity", "NaN", 1.31, "NaN", 1.28, "NaN", 1.29, "NaN", 1.3))
 
 
 def _epochs(values: list[float]) -> str:
@@ -54,6 +63,51 @@ PAIRS = {
         "metric-impossible",
         Example("Epoch finished ! Loss: 0.1654\nValidation Dice Coeff: 1.00414748\n"),
         Example("Epoch finished ! Loss: 0.1654\nValidation Dice Coeff: 0.90414748\n"),
+    ),
+    "a-label-refused-in-the-last-line": (
+        "label-out-of-range",
+        Example("".join(f"1_train_{i}, {900.0 - 40 * i}, [46.9, 82.0]\n" for i in range(12)) + REFUSED_LABEL),
+        Example(REFUSED_LABEL.replace("67", "0") + FALLS),
+    ),
+    "one-label-for-every-row": (
+        "label-imbalance",
+        Example("".join(f"Epoch: [0][{i}/900]\tLoss {x} ({x})\tAcc@1 {y} ({y})\n" for i, x, y in ALL_RIGHT)),
+        Example("".join(f"Epoch: [0][{10 * i}/900]\tLoss {6.9 - i / 5} (6.9)\tAcc@1 {i} (1.0)\n" for i in range(9))),
+    ),
+    "a-batch-printed-with-more-tokens-than-positions": (
+        "position-out-of-range",
+        Example("".join(f"torch.Size([16, {n}])\n" for n in (21, 44, 30, 2642)) + NO_SUCH_ROW, "bert-base-uncased\n"),
+        Example("".join(f"torch.Size([16, {n}])\n" for n in (21, 44, 30, 512)) + FALLS, "bert-base-uncased\n"),
+    ),
+    "answers-that-do-not-change-between-epochs": (
+        "bf16-lost-updates",
+        Example(TWO_EVALUATIONS.format("0.0734625388", "0.0694363648"), BF16_WEIGHTS),
+        Example(TWO_EVALUATIONS.format("0.0734625388", "0.0812345678"), BF16_WEIGHTS),
+    ),
+    "a-policy-that-narrows-while-its-reward-falls": (
+        "entropy-collapse",
+        Example("".join(NARROWS.format(i, 3.2 * 0.87**i, 0.05 - 0.01 * i) for i in range(16))),
+        Example("".join(NARROWS.format(i, 3.2 * 0.87**i, 0.05 + 0.04 * i) for i in range(16))),
+    ),
+    "an-accuracy-that-adds-up": (
+        "metric-not-reset",
+        Example("".join(ADDS_UP.format(i, 0.7 - i / 30, 0.6 * i + i * i / 90) for i in range(1, 8))),
+        Example("".join(ADDS_UP.format(i, 5.8 - i / 9, 0.6 * i + i * i / 90) for i in range(1, 8))),
+    ),
+    "norms-that-a-working-scaler-explains": (
+        "fp16-overflow",
+        Example(NORMS + "".join(f"grad_scale: {2.0 ** (16 - i)}\n" for i in range(11)), "fp16: true\n"),
+        Example(NORMS + "".join(f"grad_scale: {32768.0 + 9000 * i}\n" for i in range(11)), "fp16: true\n"),
+    ),
+    "a-rate-in-powers-of-ten": (
+        "lr-too-high",
+        Example("".join(f"step {i} loss {2.3 * 1.9**i:.4f}\n" for i in range(12)), "AdamW, learning rate: 7*10^-1\n"),
+        Example(FALLS, "AdamW, learning rate: 7*10^-4\n"),
+    ),
+    "a-loss-at-the-chance-level-of-classes-that-are-named": (
+        "loss-collapse",
+        Example("policy_loss: 2.9444\nvalue_loss: 0.0966\npolicy_loss: 2.9444\n", "19 actions, ReLU\n"),
+        Example("policy_loss: 2.9444\nvalue_loss: 0.0966\npolicy_loss: 2.1313\n", "19 actions, ReLU\n"),
     ),
     "an-evaluation-that-never-moves": (
         "lr-too-high",

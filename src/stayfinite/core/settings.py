@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, Literal
 
 from stayfinite.core.lazy_regex import lazy_regex
 
@@ -69,6 +69,10 @@ class Setting:
         return plain_name(self.name)
 
 
+When = Literal["", "still", "exploded"]
+"""No weight moves; numbers are not finite or grow without end."""
+
+
 @dataclass(frozen=True, slots=True)
 class CodeFault:
     """A fault that a program shows by its own text."""
@@ -81,6 +85,12 @@ class CodeFault:
     """Whether nothing that was left out could excuse it."""
     mild: bool = False
     """Whether training survives it."""
+    when: When = ""
+    """The symptom without which it is no evidence."""
+    fix: str = ""
+    """What to do, where the rule's own fix does not fit."""
+    fact: bool = False
+    """Whether it holds whatever else the program does, so that only something worse could be the cause."""
 
 
 class Expression(str):

@@ -51,6 +51,8 @@ USUAL_WITH: dict[Clash, re.Pattern[str]] = {
 }
 """Settings beside which numbers like these are usual."""
 EVEN = 0.1
+FEW_MISTAKES, UNEVEN = 1.0, 1.4
+"""A loss at which about a third of the answers are right, and how far the gains of a summed score differ."""
 HARDLY = 2e-4
 """By how much an evaluation loss changes, relative to it, that does not move."""
 _OF_MODEL = lazy_regex(
@@ -72,7 +74,7 @@ def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradicti
     of_rewards = rewarded(run)
     found: dict[Clash, str] = {
         **odd_scores(run, points),
-        "running sum": _running_sum(run, points),
+        "running sum": _running_sum(run, points) or _running_score(run, losses),
         "metric explodes": _exploding(run, points),
         "worse than the mean": _worse_than_mean(run),
         "no advantage": _no_advantage(run, points),
@@ -224,6 +226,20 @@ def _running_sum(run: RunSeries, points: Sequence[Point]) -> str:
         return ""
     even = all(abs(loss / (count * losses[0]) - 1) <= EVEN for count, loss in enumerate(losses, 1))
     return f"the loss grows by {losses[0]:.4g} each time: a sum that is never reset" if even else ""
+
+
+def _running_score(run: RunSeries, losses: Sequence[float]) -> str:
+    """A share of right answers that adds up: each is the one before plus about the first, at a loss of few mistakes."""
+    if not losses or losses[-1] > FEW_MISTAKES:
+        return ""
+    for name, track in run.metrics.items():
+        values = track.values
+        if len(values) < SUMS + 1 or not _SCORED.search(name) or not values[0] > 0 or values[-1] <= 1:
+            continue
+        gains = [after - before for before, after in pairwise([0.0, *values])]
+        if all(values[0] / UNEVEN <= gain <= values[0] * UNEVEN for gain in gains):
+            return f"{name} grows by about {values[0]:.4g} each time: a sum that is never reset"
+    return ""
 
 
 def sums_by_epoch(points: Sequence[Point]) -> bool:

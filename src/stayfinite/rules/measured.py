@@ -9,7 +9,7 @@ from itertools import islice
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Message, Point, RunSeries
-from stayfinite.rules.number_shapes import finite_of, zeros_in
+from stayfinite.rules.number_shapes import STANDS_AT_CHANCE, digits, finite_of, zeros_in
 from stayfinite.rules.signs.nan_words import says_not_finite
 from stayfinite.rules.skipped_steps import of_steps_taken
 
@@ -24,6 +24,25 @@ ENOUGH_SCALE = 1024.0
 """A loss scale at which gradients fit fp16."""
 ROUNDED = 8
 """Metrics from which it can be told that a log prints few digits of everything."""
+_CLASSES_TOLD = lazy_regex(
+    r"\b(?:(\d{1,5}) (?:classes|actions|labels|categories|moves|words|tokens|letters|symbols)|"
+    r"(?:n(?:um)?_?(?:classes|labels|actions)|vocab_size|out_features)\W{1,3}(\d{1,6}))\b"
+)
+
+
+def at_told_chance(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]]) -> int | None:
+    """The number of classes that somebody names, where a loss is its logarithm to the last digit throughout."""
+    told = {int(found[1] or found[2]) for _, text in notes for found in _CLASSES_TOLD.finditer(text)}
+    losses = [
+        track.values for run in runs for name, track in run.metrics.items() if name.endswith(("loss", "ce", "nll"))
+    ]
+    for values in losses:
+        if len(values) < 2 or min(map(digits, values)) < STANDS_AT_CHANCE:
+            continue
+        for classes in told:
+            if classes > 1 and all(abs(value - math.log(classes)) < 1e-4 for value in values):
+                return classes
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

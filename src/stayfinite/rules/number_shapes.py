@@ -38,6 +38,9 @@ CHANCE = {2: math.log(2), 3: math.log(3), 4: math.log(4), 5: math.log(5), 10: ma
           100: math.log(100), 1000: math.log(1000)}  # fmt: skip
 """The loss of guessing, by usual numbers of classes."""
 
+STANDS_AT_CHANCE = 4
+"""Digits in which two losses are the logarithm of a number only where that is chance level."""
+
 MANY = (*(2**power for power in range(4, 17)), 30522, 32000, 50257, 128256, 151936)
 """Rows of a batch that are told apart, and words: fewer steps between their losses, so a loss has to be nearer."""
 

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from stayfinite.core.finding import Finding, Severity
+from stayfinite.core.settings import CodeFault
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short, number_in
 
@@ -174,12 +175,26 @@ class Rule:
         if self.signals:
             yield from seen_in_log(facts, self.slug)
         for fault in facts.settings.code_faults:
-            if fault.cause == self.slug:
-                yield Clue(fault.text, PROOF if fault.sure else STRONG + HINT, fault.where, mild=fault.mild)
+            if fault.cause == self.slug and _applies(fault, facts):
+                weight = PROOF + FAIR if fault.fact else PROOF if fault.sure else STRONG + HINT
+                yield Clue(fault.text, weight, fault.where, fix=fault.fix, mild=fault.mild)
         for name, words in self.proofs.items():
             shown = facts.seen(name)
             if shown is not None and shown.value:
                 yield Clue(words.format(in_short(shown.value)), PROOF, shown.where)
+
+
+def _applies(fault: CodeFault, facts: Facts) -> bool:
+    """Whether the run shows the symptom that the fault needs."""
+    symptoms = facts.symptoms
+    if fault.when == "exploded":
+        far = symptoms.first_loss is not None and symptoms.first_loss > FAR
+        return bool(symptoms.non_finite or symptoms.explodes or (far and symptoms.trouble))
+    return not fault.when or bool(symptoms.flat or symptoms.zero_norms)
+
+
+FAR = 1e3
+"""A first loss that weights of a usual size do not cause."""
 
 
 def seen_in_log(facts: Facts, cause: str) -> Clues:

@@ -13,7 +13,7 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RUNNING_AVERAGE, Message, Point, RunSeries, Track
 from stayfinite.rules.contradictions import USUAL_WITH, contradictions, sums_by_epoch
 from stayfinite.rules.crashes import crash_in, hung
-from stayfinite.rules.measured import EVALUATION, Measured, measured
+from stayfinite.rules.measured import EVALUATION, Measured, at_told_chance, measured
 from stayfinite.rules.number_shapes import (
     SMALL_LOSS,
     at_chance,
@@ -88,6 +88,8 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
         key=lambda one: (len(one.trouble), one.points),
         default=Symptoms(crash=crash, hung=crash is not None and hung(crash)),
     )
+    if seen.chance is None and (classes := at_told_chance(runs, notes)) is not None:
+        seen = replace(seen, chance=classes)
     usual = {kind for kind, words in USUAL_WITH.items() if any(words.search(text) for _, text in notes)}
     if usual:
         seen = replace(seen, contradictions=tuple(each for each in seen.contradictions if each.kind not in usual))

@@ -106,6 +106,16 @@ def _same_to_the_last_digit(metrics: Mapping[str, Track]) -> str | None:
     return stand[0] if moved and poor and len(stand) == len(scored) > 1 else None
 
 
+def _never_changes(run: RunSeries) -> str | None:
+    """The training's error in a log in which neither it nor any evaluation ever changes, from the first line on."""
+    measured = {name: track.values for name, track in run.metrics.items() if _RIGHT_OR_LOSS.search(name)}
+    still = all(
+        len(values) >= STILL and len({*values}) == 1 and digits(values[0]) >= SCORED for values in measured.values()
+    )
+    trained = next((name for name in measured if name.startswith("train")), None)
+    return trained if still and len(measured) > 1 else None
+
+
 def _but_rare_classes(metrics: Mapping[str, Track]) -> dict[str, Track]:
     kept = {}
     for name, track in metrics.items():
@@ -148,7 +158,7 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
     split = [track.values for name, track in metrics.items() if _RIGHT.search(name) and "best" not in name]
     if len(split) >= 2 and min(map(len, split)) >= STILL and _at_chance([value for each in split for value in each]):
         return next(name for name in metrics if _RIGHT.search(name) and "best" not in name)
-    if (same := _same_to_the_last_digit(metrics)) is not None:
+    if (same := _same_to_the_last_digit(metrics) or _never_changes(run)) is not None:
         return same
     for name, track in metrics.items():
         worst = len(track.values) >= SCORED and len({*track.values}) == 1

@@ -231,3 +231,21 @@ def test_a_sigmoid_before_a_loss_that_applies_one_is_named_and_one_for_a_metric_
 def test_a_root_of_what_is_below_its_own_mean_is_named(formula: str, named: bool, here: Path) -> None:
     text = with_loss("criterion = 0", "model(x)", formula)
     assert ("loss-formula-singularity" in [cause for _, cause, _ in said(text, here)]) is named
+
+
+ONE_OUTPUT = """
+import torch
+from torch import nn
+model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, {outputs}))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = nn.CrossEntropyLoss()(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_cross_entropy_of_one_output_is_named(here: Path) -> None:
+    assert [each[1:] for each in said(ONE_OUTPUT.format(outputs=1), here)] == [("softmax-axis", "train.py:8")]
+    assert said(ONE_OUTPUT.format(outputs=2), here) == []

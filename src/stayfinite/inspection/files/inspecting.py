@@ -80,8 +80,9 @@ CAUSES = (
 
 FROM_LOOPS = (
     "clip-before-unscale", "no-zero-grad", "accumulation-unscaled", "detached-loss", "step-missing",
-    "cleared-before-step", "softmax-before-cross-entropy", "loss-formula-singularity", "double-step",
-    "params-not-in-optimizer", "params-frozen", "unregistered-module", "lr-schedule-bug", "lr-zero", "lr-too-low",
+    "cleared-before-step", "softmax-before-cross-entropy", "loss-formula-singularity", "softmax-axis", "double-step",
+    "label-out-of-range", "metric-stuck", "target-out-of-step", "params-frozen", "bad-init", "params-not-in-optimizer",
+    "unregistered-module", "lr-schedule-bug", "lr-zero", "lr-too-low",
 )  # fmt: skip
 """Faults that the syntax tree of a loop shows; the words of a program, which logs quote, prove them less."""
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import CodeFault
 from stayfinite.readers.configs.excerpts import Excerpt, excerpts
+from stayfinite.readers.configs.mechanisms import mechanisms_in
 
 
 class Shown(NamedTuple):
@@ -193,15 +194,34 @@ def faults_in_lines(lines: Sequence[str], source: str) -> list[CodeFault]:
     """The faults of all code that a text quotes, one of each cause."""
     text = "\n".join(lines)
     found: dict[str, CodeFault] = {}
-    for excerpt in excerpts(lines) if "(" in text or "=" in text else ():
+    quoted = excerpts(lines) if "(" in text or "=" in text else []
+    for excerpt in quoted:
         for cause, words, at, sure in _faults(ast.unparse(excerpt.tree), text):
             line = at.strip().split("\n")[0]
             fault = CodeFault(cause, f"{words}: {line[:120]}", f"{source}:{_line_of(line, excerpt)}", sure)
             if cause not in found or (sure and not found[cause].sure):
                 found[cause] = fault
+    for fault in _mechanisms(quoted, source):
+        found.setdefault(fault.cause, fault)
     if len(found) > 1 and "no-zero-grad" in found and not found["no-zero-grad"].sure:
         del found["no-zero-grad"]  # a quoted line or two omit the obvious
     return list(found.values())
+
+
+def _mechanisms(quoted: Sequence[Excerpt], source: str) -> Iterator[CodeFault]:
+    """What all excerpts together show, as the parts of one program."""
+    body: list[ast.stmt] = []
+    lines: list[int] = []
+    for excerpt in quoted:
+        ast.increment_lineno(excerpt.tree, len(lines))
+        body += excerpt.tree.body
+        lines += excerpt.lines
+    tree = ast.Module(body, [])
+    certain = {each.cause for each in mechanisms_in(tree, whole=True) if each.sure}
+    for each in mechanisms_in(tree, whole=False):
+        line = lines[min(each.node.lineno, len(lines)) - 1]
+        fact = each.sure and each.cause in certain
+        yield CodeFault(each.cause, each.shown, f"{source}:{line}", sure=False, when=each.when, fix=each.fix, fact=fact)
 
 
 def _faults(code: str, text: str) -> Iterator[tuple[str, str, str, bool]]:

@@ -65,7 +65,7 @@ _COUNTED = lazy_regex(
     r"\s*((?:Num|Number of|Total|Instantaneous|Gradient Accumulation|max)[A-Za-z ,.&()/-]{2,90}?)\s*[=:]\s*"
     r"([\d,._]+(?:e[+-]?\d+)?|None)\s*"
 )
-_TRAINABLE = lazy_regex(r"trainable params:\s*([\d,]+)", re.IGNORECASE)
+_TRAINABLE = lazy_regex(r"(?<!non-)(?<!non )trainable params:\s*([\d,]+)(?![\d.]|\s?[KMB]\b)", re.IGNORECASE)
 _VERSIONS = lazy_regex(
     r"\s*-?\s*`?(transformers|accelerate|peft|trl|deepspeed|torch|pytorch|bitsandbytes|lightning|apex)`?"
     r"(?: version)?(?: \(GPU\?\))?\s?[:=]=?\s*v?(\d[\w.+]*)",

@@ -35,7 +35,7 @@ def judge(facts: Facts) -> Clues:
     """Clues: a printed number that is a sum since the start."""
     summed = facts.symptoms.contradicted("running sum")
     if summed is not None:
-        yield Clue(summed.text, STRONG, facts.symptoms.at("start"))
+        yield Clue(summed.text, STRONG + FAIR, facts.symptoms.at("start"))
         return
     kept = facts.mentioned(r"\bmetrics\.\w+\(")
     looped = facts.mentioned(r"\.result\(\)") and facts.mentioned(r"^\s*for epoch\b")

@@ -29,8 +29,25 @@ def no_graph(facts: Facts) -> Message | None:
     return facts.said(NO_GRAPH)
 
 
+TRAINABLE = (
+    r"(?:(?<![不非無无])可(?:[訓训][練练]|[学學][習习])的?[參参][數数](?:[總总]?[數数]?量)?|"
+    r"(?:学習|訓練)可能な?パラメーター?(?:の?数)?|학습 ?가능한? ?(?:파라미터|매개 ?변수)(?: ?수)?|"
+    r"\b\u043e\u0431\u0443\u0447\u0430\u0435\u043c\w+ (?:параметр|вес)\w*|\bparam[eè]tres? entra[iî]nables?|"
+    r"(?<!nicht )(?<!nicht-)\btrainierbare\w* parameter|\bpar[aá]metros entrenables|\bpar[aâ]metros trein[aá]veis|"
+    r"\bparametri (?:addestrabili|allenabili)|\be[gğ]itilebilir parametre\w*)\s*[:=\uff1a]+\s*"
+)
+"""What is printed before the number of trainable parameters, in other languages than English."""
+
+
 def nothing_trainable(facts: Facts) -> Line | None:
     """A trainable parameter count of zero."""
+    return _nothing_in_english(facts) or facts.mentioned(
+        TRAINABLE + r"0(?:\.0+)?(?![\d.,]*[1-9])(?!\d)\s*(?:$|[^\s\w%.,]|[MKB个個]\b|[,\uff0c])"
+    )
+
+
+def _nothing_in_english(facts: Facts) -> Line | None:
+    """The same as English programs print it."""
     return facts.mentioned(
         r"(?<!non-)(?<!un)(?<!not )trainable(?: model)? param\w*\s*[:=]+\s*0(?:\.0*)?\s*(?:[|M,]|B?\s*$|\()|"
         r"(?:^|[|\s])0\s+trainable param\w*|\b(?:all|every) (?:param\w*\W{1,3})?requires_grad\W{1,3}false\b|"

@@ -42,6 +42,7 @@ parameters is the one you meant. An evaluation-only run has none.
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.gradient_flow.backward_refused import (
     CHECKPOINTED_NOTHING,
+    TRAINABLE,
     TRAINS_A_PART,
     all_switched_off,
     loaded_frozen,
@@ -117,7 +118,9 @@ def _equals_reference(facts: Facts) -> str:
 
 def _trains(facts: Facts) -> bool:
     """Whether trainable parameters are reported: a later count of 0 is from an export or a test."""
-    return facts.said(r"(?<!non-)(?<!non )trainable (?:model )?param\w*\s*[:=]+\s*[1-9]") is not None or (
+    return facts.said(
+        rf"(?<!non-)(?<!non )trainable (?:model )?param\w*\s*[:=]+\s*[1-9]|{TRAINABLE}[1-9]"
+    ) is not None or (
         facts.mentioned(r"\b(?:export|merge|inference|generat|evaluat|predict)\w*") is not None
         and facts.symptoms.points == 0
         and facts.symptoms.crash is None

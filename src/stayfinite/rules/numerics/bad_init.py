@@ -11,6 +11,7 @@ gradient.
 - Zero weights in two consecutive layers; a constant for a whole matrix.
 - Residual branches that all add up at full size in a deep net.
 - A layer that the init loop does not know (`isinstance` misses it) keeps what it had.
+- A loop that sets every parameter of one dimension to 0 as a bias: the scales of normalization layers are among them.
 - Training from scratch with a schedule that was made for fine-tuning pre-trained weights.
 
 ## How to recognize it
@@ -32,11 +33,15 @@ LoRA's second matrix, adapters, zero-convolutions and the last layer of a residu
 their partners do not. Norm weights start at 1.
 """
 
+import math
+import re
+
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
 from stayfinite.rules.numerics.first_losses import first_loss_far_above
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule, quote
-from stayfinite.rules.signs.numbers import measured
+from stayfinite.rules.signs.numbers import finite, measured
 
 _CODE = (
     r"init\.(?:zeros_|constant_)\([^)]*weight|weight\.data\.(?:zero_|fill_)\(|"
@@ -48,8 +53,19 @@ _CODE = (
     r"=\s*np\.random\.(?:randn|normal|rand)\([^()]*\)\s*$|stddev\s*=\s*(?:[1-9]\d*|1\.0*)\b|"
     r"random_normal_initializer\(\s*\)"
 )
+_SCALE = lazy_regex(
+    r"\b[\w.]*(?:norm|gn|bn|ln)(?:_?\w{1,2})?\.(?:weight|gamma|scale)\b\W{1,3}(?:\w+\W{1,2})?"
+    r"mean\s*[=: ]\s*(-?\d[\d.]*(?:e[+-]?\d+)?)",
+    re.IGNORECASE,
+)
 GEOMETRIC = 0.2
 """Mean change of log10(std) per layer that leaves the range over depth."""
+GAIN = 4.0
+"""Standard deviation times the root of the width that leaves it, too."""
+FIRST = 100.0
+"""A first loss that no usual loss of scaled data has."""
+_SPREADS = ("init_std", "initializer_range", "weight_scale", "init_method_std", "weight_init_std", "init_scale_std")
+_WIDTHS = ("hidden_size", "d_model", "n_embd", "hidden_dim", "width", "dim_model")
 
 
 def judge(facts: Facts) -> Clues:
@@ -61,6 +77,8 @@ def judge(facts: Facts) -> Clues:
     alike = facts.seen("weights.identical_rows")
     if alike is not None and alike.value:
         yield Clue(f"weight rows that start identical: {in_short(alike.value)}", STRONG + HINT, alike.where)
+    yield from _zero_scales(facts)
+    yield from _too_wide(facts)
     if facts.symptoms.crash:
         return
     far = first_loss_far_above(facts)
@@ -75,13 +93,39 @@ def judge(facts: Facts) -> Clues:
         yield Clue("adapters on pre-trained weights", AGAINST, facts.context.adapters.where)
 
 
+def _too_wide(facts: Facts) -> Clues:
+    """Weights that are too large for their width, where numbers are out of range before a rate can matter."""
+    symptoms = facts.symptoms
+    if not (symptoms.non_finite or symptoms.explodes):
+        return
+    spread, width = facts.settings.find(*_SPREADS), facts.settings.find(*_WIDTHS)
+    std, inputs = (finite(each.value) if each else None for each in (spread, width))
+    wide = spread is not None and std is not None and inputs is not None and std * math.sqrt(max(inputs, 0)) >= GAIN
+    if wide and spread is not None:
+        text = f"{spread.name} {std:g} over {inputs:g} inputs: each layer multiplies the size of its input"
+        yield Clue(text, STRONG + HINT, spread.where)
+    in_code = any(each.cause == "bad-init" for each in facts.settings.code_faults)
+    first = symptoms.first_loss
+    if (wide or in_code) and (symptoms.from_start or (first is not None and first >= FIRST)):
+        yield Clue("numbers are out of range before the learning rate matters", FAIR + HINT, symptoms.at("start"))
+
+
+def _zero_scales(facts: Facts) -> Clues:
+    """Every scale of normalization that is printed has mean 0; the last one of a residual branch may start there."""
+    printed = [(float(found[1]), each) for each in facts.lines if (found := _SCALE.search(each.text))]
+    if printed and facts.symptoms.trouble and not any(mean for mean, _ in printed):
+        yield Clue(
+            f"the scales of normalization are 0: {printed[0][1].text.strip()[:80]}", STRONG + HINT, printed[0][1].where
+        )
+
+
 RULE = Rule(
     code="SF611",
     severity="warning",
     fix="initialize by fan-in (kaiming_normal_ for ReLU, xavier_uniform_ else, std 0.02 for transformers), biases "
     "0, residual branches scaled by depth",
     prior=-4.5,
-    beats=("bad-initial-loss",),
+    beats=("bad-initial-loss", "zero-gradient"),
     observes={
         "activation.slope": "change of log10 of the activations' standard deviation a layer",
         "weights.identical_rows": "names of weight matrices whose rows are all the same; empty when none",

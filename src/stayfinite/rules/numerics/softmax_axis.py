@@ -1,4 +1,4 @@
-"""A softmax runs over the wrong axis.
+"""A softmax runs over the wrong axis, or over a single output.
 
 ## What it means
 Probabilities have to add up to 1 over the classes (or the keys) of one example. Over axis 0 they add up over the batch:
@@ -8,7 +8,8 @@ another batch size gives other answers.
 ## Why it happens
 `nn.Softmax()` and `F.softmax(x)` without `dim` choose an axis by an old rule (0 for 1- and 3-dimensional inputs, else
 1) and warn. `dim=0` was right for a single example and stayed when batches came. `dim=1` is the classes of a
-`(batch, classes)` tensor, and the length of a `(batch, length, classes)` one.
+`(batch, classes)` tensor, and the length of a `(batch, length, classes)` one. Over one output, as of `Linear(n, 1)`, a
+softmax is always 1 and its cross entropy always 0: nothing is learned.
 
 ## How to recognize it
 - `UserWarning: Implicit dimension choice for softmax has been deprecated`.
@@ -52,5 +53,6 @@ RULE = Rule(
     severity="warning",
     fix="write softmax(dim=-1) over the classes or keys; dim=1 for (batch, classes, height, width)",
     prior=-4.5,
+    beats=("zero-gradient", "loss-collapse"),
     observes={"softmax.rows_sum_to_one": "whether the class probabilities of each example add up to 1"},
 )

@@ -1,4 +1,4 @@
-"""A target or EMA copy does not follow the model, or is trained itself.
+"""A target is out of step: a copy that is frozen or trained too, or unshifted targets.
 
 ## What it means
 Some trainings keep a copy of the model that follows it slowly: the target network of Q-learning, the momentum encoder
@@ -11,6 +11,8 @@ itself.
 - `load_state_dict` is called on the wrong one of the two, or on a copy that is thrown away.
 - The copy's parameters are in the optimizer: it was built from both models, or the copy was made without
   `requires_grad_(False)`.
+- A language model is given what it has to predict: targets that are a copy of the inputs, not shifted by one. It
+  learns to copy; the loss falls to 0, and text that it writes repeats one letter.
 
 ## How to recognize it
 - The evaluation of the EMA model prints the same number each time.

@@ -10,6 +10,7 @@ from pathlib import PurePath
 
 from stayfinite.core.settings import CodeFault, Expression
 from stayfinite.readers.configs.loops import HOLDS_LOSS, Loops
+from stayfinite.readers.configs.mechanisms import mechanisms_in
 from stayfinite.readers.configs.program.calls import call_function, call_value, instantiate
 from stayfinite.readers.configs.program.expressions import evaluate
 from stayfinite.readers.configs.program.modules import Modules
@@ -276,6 +277,19 @@ def _take_loops(run: Run, tree: ast.Module, text: str, found: ScriptSettings) ->
         found.faults.append(CodeFault(fault.cause, fault.text, str(fault.line), fault.sure, fault.mild))
     others = [(scope.origin.source, Loops(scope.tree, "\n".join(scope.origin.lines), set(run.followed)))
               for scope in run.modules.scopes.values() if scope.tree is not None]  # fmt: skip
+    for mechanism in mechanisms_in(tree, whole=True):
+        where = str(mechanism.node.lineno)
+        found.faults.append(
+            CodeFault(
+                mechanism.cause,
+                mechanism.shown,
+                where,
+                mechanism.sure,
+                when=mechanism.when,
+                fix=mechanism.fix,
+                fact=mechanism.sure,
+            )
+        )
     for source, loops in [("", own), *others]:
         for each in loops.faults():
             where = f"{source}:{each.line}" if source else str(each.line)
