@@ -274,7 +274,8 @@ def _take_loops(run: Run, tree: ast.Module, text: str, found: ScriptSettings) ->
     """Faults of the script's loops, and of functions that it calls in modules beside it."""
     own = Loops(tree, text)
     for fault in update_faults(tree, text):
-        found.faults.append(CodeFault(fault.cause, fault.text, str(fault.line), fault.sure, fault.mild))
+        fix = "give the optimizer the parameters of these layers, too" if fault.text.startswith("no optimizer") else ""
+        found.faults.append(CodeFault(fault.cause, fault.text, str(fault.line), fault.sure, fault.mild, fix=fix))
     others = [(scope.origin.source, Loops(scope.tree, "\n".join(scope.origin.lines), set(run.followed)))
               for scope in run.modules.scopes.values() if scope.tree is not None]  # fmt: skip
     for mechanism in mechanisms_in(tree, whole=True):
