@@ -85,6 +85,7 @@ FROM_LOOPS = (
     "softmax-axis", "flipped-sign", "labels-shuffled", "splits-scaled-differently", "unshuffled", "duplicate-rows",
     "causal-leak", "constant-feature", "bad-init", "dead-units", "bad-data-row", "samples-leak",
     "label-out-of-range", "metric-stuck", "target-out-of-step", "params-frozen",
+    "double-step", "params-not-in-optimizer", "unregistered-module", "lr-schedule-bug", "lr-zero", "lr-too-low",
 )  # fmt: skip
 """Faults that the syntax tree of a loop shows; the words of a program, which logs quote, prove them less."""
 

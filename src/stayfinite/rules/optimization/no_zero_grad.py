@@ -47,7 +47,9 @@ def judge(facts: Facts) -> Clues:
         r"\bdist(?:ributed)?_autograd\.backward"  # its gradients live for one step
     )
     if shows_a_loop(facts) and done_elsewhere is None and not learns_nothing(facts.settings):
-        if calls(facts, ZERO):
+        if any(each.cause == "no-zero-grad" and each.sure for each in facts.settings.code_faults):
+            pass  # it is called where it does not help
+        elif calls(facts, ZERO):
             yield Clue("the loop clears gradients", REFUTED, calls(facts, ZERO)[0].where)
         else:
             backward, step = calls(facts, BACKWARD)[0], calls(facts, STEP)[0]

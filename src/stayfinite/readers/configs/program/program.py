@@ -35,6 +35,7 @@ from stayfinite.readers.configs.script_calls import (
 )
 from stayfinite.readers.configs.script_settings import ScriptSettings
 from stayfinite.readers.configs.tree import Node
+from stayfinite.readers.configs.updates import update_faults
 from stayfinite.readers.configs.whole import faults_of_script
 from stayfinite.rules.precision_settings import TRAINED
 
@@ -273,6 +274,9 @@ def follow(
 def _take_loops(run: Run, tree: ast.Module, text: str, found: ScriptSettings) -> None:
     """Faults of the script's loops, and of functions that it calls in modules beside it."""
     own = Loops(tree, text)
+    for fault in update_faults(tree, text):
+        fix = "give the optimizer the parameters of these layers, too" if fault.text.startswith("no optimizer") else ""
+        found.faults.append(CodeFault(fault.cause, fault.text, str(fault.line), fault.sure, fault.mild, fix=fix))
     others = [(scope.origin.source, Loops(scope.tree, "\n".join(scope.origin.lines), set(run.followed)))
               for scope in run.modules.scopes.values() if scope.tree is not None]  # fmt: skip
     for mechanism in mechanisms_in(tree, whole=True):

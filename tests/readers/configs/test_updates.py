@@ -1,0 +1,326 @@
+"""Each fault of a script's updates in several forms, and beside it the healthy programs that only resemble it."""
+
+import ast
+
+import pytest
+
+from stayfinite.readers.configs.updates import update_faults
+
+HEAD = """
+import copy
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 2)
+    def forward(self, x):
+        return self.head(torch.relu(self.body(x)))
+
+loader = DataLoader(data, batch_size=8)
+criterion = nn.CrossEntropyLoss()
+"""
+PLAIN = """
+model = {model}
+{before}
+optimizer = torch.optim.{optimizer}
+{middle}
+for epoch in range({epochs}):
+    {each_epoch}
+    for i, (x, y) in enumerate(loader):
+        {clear}
+        {forward}
+        {backward}
+        {step}
+        {after}
+    {late}
+"""
+
+
+def plain(
+    model: str = "Net()", before: str = "", optimizer: str = "SGD(model.parameters(), lr=0.1)", middle: str = "",
+    epochs: str = "9", each_epoch: str = "pass", clear: str = "optimizer.zero_grad()",
+    forward: str = "loss = criterion(model(x), y)", backward: str = "loss.backward()", step: str = "optimizer.step()",
+    after: str = "", late: str = "pass",
+) -> str:  # fmt: skip
+    return HEAD + PLAIN.format(
+        model=model, before=before, optimizer=optimizer, middle=middle, epochs=epochs, each_epoch=each_epoch,
+        clear=clear, forward=forward, backward=backward, step=step, after=after, late=late,
+    )  # fmt: skip
+
+
+def causes(text: str) -> list[str]:
+    return [each.cause for each in update_faults(ast.parse(text), text)]
+
+
+TRAINER = """
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
+        {then}
+    def train_step(self, x, y):
+        {clear}
+        loss = criterion(self.model(x), y)
+        loss.backward()
+        {step}
+        return loss.item()
+    def fit(self):
+        for epoch in range(5):
+            {first}
+            losses = [self.train_step(x, y) for x, y in loader]
+Trainer(Net()).fit()
+"""
+
+
+def trainer(then: str = "pass", clear: str = "self.optimizer.zero_grad()", step: str = "self.optimizer.step()",
+            first: str = "pass") -> str:  # fmt: skip
+    return HEAD + TRAINER.format(then=then, clear=clear, step=step, first=first)
+
+
+GAN = """
+G, D = Net(), Net()
+opt_d = torch.optim.Adam(D.parameters(), lr=2e-4)
+opt_g = torch.optim.Adam({held}.parameters(), lr=2e-4)
+for epoch in range(5):
+    for x, y in loader:
+        fake = G(x)
+        opt_d.zero_grad()
+        loss_d = criterion(D(x), y) + criterion(D(fake.detach()), y)
+        loss_d.backward()
+        opt_d.step()
+        {clear}
+        loss_g = criterion(D(fake), y)
+        loss_g.backward()
+        {step}
+"""
+
+
+def gan(held: str = "G", clear: str = "opt_g.zero_grad()", step: str = "opt_g.step()") -> str:
+    return HEAD + GAN.format(held=held, clear=clear, step=step)
+
+
+SCHEDULE = "scheduler = torch.optim.lr_scheduler."
+
+BY_HAND = """
+import torch
+w = torch.zeros(3, requires_grad=True)
+for i in range(9):
+    loss = (w * x).sum()
+    {backward}
+    {update}
+"""
+
+
+def by_hand(update: str, backward: str = "loss.backward()") -> str:
+    return BY_HAND.format(backward=backward, update=update)
+
+
+LIGHTNING = """
+import lightning as L
+import torch
+class M(L.LightningModule):
+    def training_step(self, batch, i):
+        return self.loss(batch)
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=1e-3)
+"""
+
+PLANTED = [
+    # backward or step is never called
+    (plain(backward="loss.backward"), "step-missing"),
+    (plain(backward="pass"), "step-missing"),
+    (plain(step="optimizer.step"), "step-missing"),
+    (plain(step="pass"), "step-missing"),
+    (trainer(step="pass"), "step-missing"),
+    (gan(step="pass"), "step-missing"),
+    # zero_grad is never called, once, or in the first round alone
+    (plain(clear="pass"), "no-zero-grad"),
+    (plain(clear="optimizer.zero_grad"), "no-zero-grad"),
+    (plain(clear="pass", middle="optimizer.zero_grad()"), "no-zero-grad"),
+    (plain(clear="pass", each_epoch="optimizer.zero_grad()"), "no-zero-grad"),
+    (plain(clear="if epoch == 0: optimizer.zero_grad()"), "no-zero-grad"),
+    (trainer(clear="pass"), "no-zero-grad"),
+    (trainer(clear="pass", first="self.optimizer.zero_grad()"), "no-zero-grad"),
+    (by_hand("with torch.no_grad(): w -= 0.1 * w.grad"), "no-zero-grad"),
+    (by_hand("w.data.sub_(0.1 * w.grad)"), "no-zero-grad"),
+    # in the wrong order
+    (plain(clear="pass", backward="loss.backward(); optimizer.zero_grad()"), "cleared-before-step"),
+    (plain(clear="pass", backward="loss.backward(); model.zero_grad()"), "cleared-before-step"),
+    (plain(clear="optimizer.step()", step="optimizer.zero_grad()"), "cleared-before-step"),
+    (plain(step="optimizer.step(); optimizer.step()"), "double-step"),
+    (trainer(step="self.optimizer.step(); self.optimizer.step()"), "double-step"),
+    # accumulated
+    (plain(clear="pass", before="accumulation = 4", step="if (i + 1) % accumulation == 0:\n            "
+           "optimizer.step(); optimizer.zero_grad()"), "accumulation-unscaled"),
+    # schedules
+    (plain(middle=SCHEDULE + "StepLR(optimizer, step_size=3, gamma=0.1)", after="scheduler.step()"), "lr-schedule-bug"),
+    (plain(middle=SCHEDULE + "ExponentialLR(optimizer, gamma=0.9)", after="scheduler.step()"), "lr-schedule-bug"),
+    (plain(middle=SCHEDULE + "MultiStepLR(optimizer, milestones=[3, 6])", after="scheduler.step()"), "lr-schedule-bug"),
+    (plain(before="epochs = 9", epochs="epochs", middle=SCHEDULE + "CosineAnnealingLR(optimizer, T_max=epochs)",
+           after="scheduler.step()"), "lr-schedule-bug"),
+    (plain(middle=SCHEDULE + "OneCycleLR(optimizer, 0.1, steps_per_epoch=len(loader), epochs=9)",
+           late="scheduler.step()"), "lr-schedule-bug"),
+    (plain(before="steps = 9 * len(loader)", middle=SCHEDULE + "CosineAnnealingLR(optimizer, steps)",
+           late="scheduler.step()"), "lr-schedule-bug"),
+    # rates
+    (plain(optimizer="Adam(model.parameters(), lr=0.0)"), "lr-zero"),
+    (plain(optimizer="Adam(model.parameters(), lr=1e-10)"), "lr-too-low"),
+    # what the optimizer holds
+    (plain(middle="model = Net()"), "params-not-in-optimizer"),
+    (plain(middle="model = copy.deepcopy(model)"), "params-not-in-optimizer"),
+    (trainer(then="self.model = copy.deepcopy(model)"), "params-not-in-optimizer"),
+    (plain(optimizer="Adam(model.head.parameters(), lr=0.1)"), "params-not-in-optimizer"),
+    (plain(before="encoder = nn.Linear(8, 8)", forward="loss = criterion(model(encoder(x)), y)"),
+     "params-not-in-optimizer"),
+    (gan(held="D"), "params-not-in-optimizer"),
+    (plain(before="for p in model.parameters():\n    p.requires_grad = False"), "params-frozen"),
+    (plain(before="model.requires_grad_(False)"), "params-frozen"),
+    (HEAD.replace("self.body = nn.Linear(8, 8)", "self.layers = [nn.Linear(8, 8) for _ in range(3)]").replace(
+        "torch.relu(self.body(x))", "self.layers[0](x)") + plain()[len(HEAD):], "unregistered-module"),
+    (HEAD.replace("self.body = nn.Linear(8, 8)", "self.blocks = [Block() for _ in range(3)]").replace(
+        "torch.relu(self.body(x))", "self.blocks[0](x)").replace("class Net", "class Block(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(8, 8)\n"
+        "    def forward(self, x):\n        return self.fc(x)\nclass Net") +
+     plain()[len(HEAD):], "unregistered-module"),
+    # losses without a graph
+    (plain(forward="loss = criterion(model(x).data, y).requires_grad_()"), "detached-loss"),
+    (plain(forward="loss = torch.tensor(criterion(model(x), y).item(), requires_grad=True)"), "detached-loss"),
+    (plain(forward="with torch.no_grad(): out = model(x)\n        loss = criterion(out, y).requires_grad_()"),
+     "detached-loss"),
+    (plain(forward="loss = (model(x).argmax(1).float() - y).abs().mean().requires_grad_()"), "detached-loss"),
+    (plain(forward="loss = criterion(torch.from_numpy(model(x).detach().numpy()), y)"), "detached-loss"),
+    (plain(before="encoder = nn.Linear(8, 8)", forward="loss = criterion(model(encoder(x).detach()), y)",
+           optimizer="SGD(list(model.parameters()) + list(encoder.parameters()), lr=0.1)"), "detached-loss"),
+    (plain().replace("torch.relu(self.body(x))", "self.body(x).detach()"), "detached-loss"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "cause"), PLANTED)
+def test_a_fault_of_the_updates_is_named(text: str, cause: str) -> None:
+    assert causes(text) == [cause]
+
+
+HEALTHY = [
+    plain(),
+    trainer(),
+    gan(),
+    gan(clear="G.zero_grad()"),
+    # cleared, stepped and learned elsewhere or in another way
+    plain(clear="for p in model.parameters(): p.grad = None"),
+    plain(clear="model.zero_grad(set_to_none=True)"),
+    plain(clear="pass", step="optimizer.step(); optimizer.zero_grad()"),
+    plain(before="from engine import train_one", clear="train_one(model, optimizer, x, y)", forward="pass",
+          backward="pass", step="pass"),
+    plain(optimizer="LBFGS(model.parameters(), lr=1)", clear="def closure():\n            optimizer.zero_grad()\n"
+          "            loss = criterion(model(x), y)\n            loss.backward()\n            return loss",
+          forward="pass", backward="pass", step="optimizer.step(closure)"),
+    plain(before="scaler = torch.amp.GradScaler()", backward="scaler.scale(loss).backward()",
+          step="scaler.step(optimizer); scaler.update()"),
+    plain(clear="pass", each_epoch="optimizer.zero_grad()", step="pass", late="optimizer.step()"),
+    plain(clear="if i % 4 == 0: optimizer.zero_grad()", step="if i % 4 == 3: optimizer.step()",
+          forward="loss = criterion(model(x), y) / 4"),
+    plain(clear="pass", before="accumulation = 4", forward="loss = criterion(model(x), y) / accumulation",
+          step="if (i + 1) % accumulation == 0:\n            optimizer.step(); optimizer.zero_grad()"),
+    by_hand("with torch.no_grad(): w -= 0.1 * w.grad; w.grad.zero_()"),
+    by_hand("with torch.no_grad(): w -= 0.1 * g", "(g,) = torch.autograd.grad(loss, w)"),
+    # two steps on purpose
+    gan(step="opt_g.step(); opt_d.step()"),
+    plain(step="optimizer.step() if i else optimizer.step()"),
+    # schedules in the right unit
+    plain(middle=SCHEDULE + "StepLR(optimizer, step_size=3, gamma=0.1)", late="scheduler.step()"),
+    plain(middle=SCHEDULE + "StepLR(optimizer, step_size=1000, gamma=0.5)", after="scheduler.step()"),
+    plain(middle=SCHEDULE + "ExponentialLR(optimizer, gamma=0.9999)", after="scheduler.step()"),
+    plain(middle=SCHEDULE + "CosineAnnealingLR(optimizer, T_max=9 * len(loader))", after="scheduler.step()"),
+    plain(middle=SCHEDULE + "OneCycleLR(optimizer, 0.1, steps_per_epoch=len(loader), epochs=9)",
+          after="scheduler.step()"),
+    plain(middle=SCHEDULE + "CosineAnnealingWarmRestarts(optimizer, 9)", after="scheduler.step(epoch + i / 10)"),
+    plain(middle=SCHEDULE + "LambdaLR(optimizer, lambda step: min(1, step / 100))", after="scheduler.step()"),
+    plain(optimizer="SGD(model.parameters(), lr=0.0)", middle=SCHEDULE + "OneCycleLR(optimizer, 0.1, total_steps=99)",
+          after="scheduler.step()"),
+    # what the optimizer holds, on purpose
+    plain(middle="model = model.to('cuda')"),
+    plain(middle="model = nn.DataParallel(model)"),
+    plain(middle="ema = copy.deepcopy(model)",
+          after="for e, p in zip(ema.parameters(), model.parameters()): e.data.lerp_(p, 0.1)"),
+    plain(before="model.load_state_dict(torch.load('w.pt'))", optimizer="Adam(model.head.parameters(), lr=0.1)"),
+    plain(before="for p in model.body.parameters(): p.requires_grad = False",
+          optimizer="Adam(model.head.parameters(), lr=0.1)"),
+    plain(before="for p in model.parameters(): p.requires_grad = False\nmodel.head = nn.Linear(8, 2)"),
+    plain(before="for p in model.parameters(): p.requires_grad = False\nfor p in model.head.parameters(): "
+          "p.requires_grad = True"),
+    plain(before="model.requires_grad_(False)\nmodel.head.requires_grad_(True)"),
+    plain(optimizer="Adam([{'params': model.body.parameters()}, {'params': model.head.parameters(), 'lr': 1.0}])"),
+    plain(before="teacher = Net().eval()", forward="with torch.no_grad(): t = teacher(x)\n"
+          "        loss = criterion(model(x), t)"),
+    plain(before="target = Net()", forward="loss = criterion(model(x), target(x))"),
+    plain(before="image = torch.zeros(3, requires_grad=True)", optimizer="Adam([image], lr=0.1)",
+          forward="loss = criterion(model(image), y)"),
+    plain(middle="other = torch.optim.Adam(model.body.parameters(), lr=0.1)",
+          optimizer="Adam(model.head.parameters(), lr=0.1)", clear="optimizer.zero_grad(); other.zero_grad()",
+          step="optimizer.step(); other.step()"),
+    HEAD.replace("self.body = nn.Linear(8, 8)", "layers = [nn.Linear(8, 8) for _ in range(3)]\n"
+                 "        self.body = nn.Sequential(*layers)") + plain()[len(HEAD):],
+    HEAD.replace("self.body = nn.Linear(8, 8)", "self.body = nn.Linear(8, 8)\n"
+                 "        self.layers = [self.body, nn.ReLU()]") + plain()[len(HEAD):],
+    HEAD.replace("self.body = nn.Linear(8, 8)", "self.layers = [nn.Linear(8, 8)]\n        self.body = "
+                 "nn.ModuleList(self.layers)[0]") + plain()[len(HEAD):],
+    # cut off on purpose
+    plain(before="encoder = nn.Linear(8, 8)", forward="loss = criterion(model(encoder(x).detach()), y)"),
+    plain(forward="out = model(x)\n        loss = criterion(out, y) + (out.detach() - out).pow(2).mean()"),
+    plain(after="print(loss.item(), loss.detach().cpu().numpy())"),
+    plain(forward="z = model.body(x)\n        z = z + (z.round() - z).detach()\n"
+          "        loss = criterion(model.head(z), y)"),
+    plain(late="with torch.no_grad(): print(criterion(model(x), y))"),
+    # a framework does it
+    LIGHTNING,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HEALTHY)
+def test_a_program_that_only_resembles_a_fault_is_left_in_peace(text: str) -> None:
+    assert causes(text) == []
+
+
+ONE_EPOCH = """
+def run_epoch(model, optimizer=None):
+    for x, y in loader:
+        loss = criterion(model(x), y)
+        if optimizer is not None:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+model = Net()
+optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+for epoch in range(5):
+    run_epoch(model, optimizer)
+    with torch.no_grad():
+        run_epoch(model)
+"""
+
+
+def test_a_function_that_trains_with_an_optimizer_and_tests_without_one_is_left_in_peace() -> None:
+    assert causes(HEAD + ONE_EPOCH) == []
+
+
+def test_a_fault_says_what_is_wrong_in_the_words_of_the_script() -> None:
+    (fault,) = update_faults(ast.parse(text := plain(optimizer="Adam(model.head.parameters(), lr=0.1)")), text)
+    assert fault.text == "no optimizer holds model.body: these weights are never trained"
+    (fault,) = update_faults(ast.parse(text := plain(clear="pass", each_epoch="optimizer.zero_grad()")), text)
+    assert fault.text == "optimizer.zero_grad() is called once for each epoch, and step() in each batch"
+
+
+ABSURD = [
+    "x = " + "(" * 60 + "1" + ")" * 60,
+    "def f(): return f()\noptim = f()\nloss.backward()",
+    "optim = 1\nloss.backward()\n" + "a.b = a\nfor a in a: a = [a for a in a]\n" * 50,
+    "import torch\noptim = torch.x" + ".y()" * 400 + "\nloss.backward()",
+]
+
+
+@pytest.mark.parametrize("text", ABSURD)
+def test_absurd_scripts_come_to_an_end(text: str) -> None:
+    assert causes(text) == []
