@@ -17,6 +17,7 @@ from stayfinite.readers.configs.script_calls import is_optimizer
 
 _OPTIMIZER = lazy_regex(r"(?!.*(?:option|sched|adopt))\w*(?:opt|solver)\w*", re.IGNORECASE)
 _SCALED_ELSEWHERE = lazy_regex(r"scaler|scale_loss|loss_scal|accelerator|fabric|deepspeed|\bapex\b", re.IGNORECASE)
+_AVERAGES = lazy_regex(r"ema|average|swa", re.IGNORECASE)
 _MICRO = lazy_regex(r"accum|micro", re.IGNORECASE)
 _ADAPTIVE = lazy_regex(r"adam|rmsprop|lamb|adafactor|lion", re.IGNORECASE)
 _NUMBERS = frozenset({"item", "detach", "numpy", "tolist"})
@@ -333,7 +334,7 @@ def _take_call(unit: _Unit, call: ast.Call, blocks: tuple[int, ...]) -> None:
         name = dotted_name(owner, {})
         if "scaler" in _last(name).lower() or _last(name) in ("accelerator", "fabric"):
             unit.events.append(_Event("step", given, call, blocks, "scaler" in _last(name).lower()))
-        elif _OPTIMIZER.fullmatch(_last(name)) or last != "step":
+        elif _OPTIMIZER.fullmatch(_last(name)) or (last != "step" and not _AVERAGES.search(name)):
             unit.events.append(_Event("step", name, call, blocks))
         elif not re.search(r"sched|env|lr|profil|prof\b|bar|timer|wandb|tracker|meter", name, re.IGNORECASE):
             unit.events.append(_Event("step", "", call, blocks))  # an engine's own, perhaps

@@ -58,7 +58,10 @@ class OneColumn:
         shown = re.compile(rf"{re.escape(ast.unparse(value))}(?:\.float\(\))?(?:\.squeeze\((?:-1|1)?\)|\[:, 0\])")
         scope = self._code.scope_of(call)
         return isinstance(value, ast.Name) and any(
-            self._code.scope_of(each) is scope and shown.fullmatch(ast.unparse(each.args[0])) for each in losses
+            self._code.scope_of(each) is scope
+            and shown.fullmatch(ast.unparse(each.args[0]))
+            and not CHOOSES.search(self._code.tests_around(each))
+            for each in losses
         )
 
     def _is_handed_over(self, value: ast.expr, call: ast.Call) -> bool:

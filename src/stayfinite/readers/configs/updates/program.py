@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.readers.configs.libraries import is_complete, trains_nothing
 from stayfinite.readers.configs.program.names import dotted_name
 from stayfinite.readers.configs.updates.expressions import TooLong
 from stayfinite.readers.configs.updates.following import Follower
 from stayfinite.readers.configs.updates.things import Event, Tensor, Thing, parts_of
 
-_LIBRARIES = frozenset({
-    "torch", "torchvision", "torchaudio", "torchtext", "numpy", "scipy", "sklearn", "pandas", "matplotlib", "seaborn",
-    "PIL", "cv2", "tqdm", "rich", "yaml", "einops", "tensorboard", "tensorboardX", "wandb", "mlflow", "gym",
-    "gymnasium", "h5py", "nltk", "datasets", "tokenizers", "networkx", "tiktoken", "torchmetrics", "torchinfo",
-    "torchsummary",
-    "librosa", "soundfile", "imageio", "skimage", "psutil", "requests", "click", "typer", "omegaconf", "plotly",
-    "sentencepiece", "albumentations", "faiss", "hydra", "colorama", "termcolor", "loguru", "visdom", "joblib", "numba",
-})  # fmt: skip
-"""Libraries that train nothing of themselves."""
 _TRAINS_ITSELF = lazy_regex(
     r"register_\w*hook|post_accumulate|accelerat|deepspeed|lightning|torch\.func|functorch|functional_call|\bexec\(|"
     r"globals\(\)\[|torch\.distributed\.optim|__torch_function__|autograd\.Function"
@@ -40,7 +31,7 @@ class Program:
         """The text without its comments."""
         self.whole = whole
         """Whether no other code than libraries that train nothing is called: what is missing here is missing."""
-        self.run = Follower(tree, libraries)
+        self.run = Follower(tree, trains_nothing)
         self.events = self.run.events
         self.optimizers = [each.thing for each in self.events if each.kind == "build" and each.thing is not None]
         self.nodes = list(ast.walk(tree))
@@ -94,23 +85,9 @@ def followed(tree: ast.Module, text: str) -> Program | None:
     if _TRAINS_ITSELF.search(text) or ("optim" not in text and ".backward" not in text):
         return None
     try:
-        return Program(tree, text, whole=all(map(libraries, _imported(tree))))
+        return Program(tree, text, whole=is_complete(tree))
     except (TooLong, RecursionError):
         return None
-
-
-def libraries(module: str) -> bool:
-    """Whether a module is a library's that trains nothing of itself."""
-    head = module.partition(".")[0]
-    return head in _LIBRARIES or head in sys.stdlib_module_names
-
-
-def _imported(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (each.name for each in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.module if node.module and not node.level else "."
 
 
 def _leaves(held: list[Thing]) -> set[Thing]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Callable, Iterator
 
+from stayfinite.readers.configs.libraries import is_complete
 from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.whole.computing import compute
 from stayfinite.readers.configs.whole.following import Course, TooMuch
@@ -21,12 +21,6 @@ from stayfinite.readers.configs.whole.splits import split_scales
 from stayfinite.readers.configs.whole.starts import bad_starts, constant_features
 from stayfinite.readers.configs.whole.sums import wrong_sums
 
-_KNOWN = frozenset({
-    "torch", "torchvision", "torchaudio", "numpy", "scipy", "pandas", "sklearn", "matplotlib", "tqdm", "PIL", "einops",
-    "gym", "gymnasium", "seaborn", "wandb", "tensorboard", "tensorboardX", "torchmetrics", "torchsummary", "rich",
-    "requests", "yaml", "cv2", "skimage", "h5py", "joblib", "loguru", "psutil",
-})  # fmt: skip
-"""Besides the standard library: what cannot train a script's model."""
 _OTHER_WAYS = frozenset({"exec", "eval", "compile", "globals", "locals", "__import__"})
 MOST_NODES = 20_000
 
@@ -48,7 +42,7 @@ def faults_of_script(tree: ast.Module) -> list[LoopFault]:
 def course_of(tree: ast.Module) -> Course | None:
     """The course of a script; None if it cannot be followed."""
     nodes = list(ast.walk(tree))
-    if len(nodes) > MOST_NODES or not is_whole(nodes):
+    if len(nodes) > MOST_NODES or not is_whole(tree, nodes):
         return None
     course = Course(tree, compute)
     try:
@@ -58,19 +52,11 @@ def course_of(tree: ast.Module) -> Course | None:
     return course
 
 
-def is_whole(nodes: list[ast.AST]) -> bool:
-    """Whether nothing but the script itself can train: it imports libraries only, torch among them."""
-    names: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            names.update(each.name.partition(".")[0] for each in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            if node.level or any(each.name == "*" for each in node.names):
-                return False
-            names.add((node.module or "").partition(".")[0])
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _OTHER_WAYS:
-            return False
-    return "torch" in names and all(each in _KNOWN or each in sys.stdlib_module_names for each in names)
+def is_whole(tree: ast.Module, nodes: list[ast.AST]) -> bool:
+    """Whether nothing but the script itself can train: it is complete, uses torch, and runs no text."""
+    calls = (node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
+    imports = (node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)))
+    return any("torch" in ast.unparse(each) for each in imports) and _OTHER_WAYS.isdisjoint(calls) and is_complete(tree)
 
 
 _JUDGES: tuple[Judge, ...] = (
