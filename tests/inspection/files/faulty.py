@@ -147,7 +147,12 @@ PLANTED = [
     ),
     _one("double-fp16", "loop.py", LOOP.replace("Net()", "Net().cuda().half()"), "makes fp16 weights"),
     _one("clip-before-unscale", "clip.py", LOOP.replace("scaler.unscale_(optimizer)", "pass"), "never unscaled"),
-    _one("no-zero-grad", "pile.py", LOOP.replace("    optimizer.zero_grad()\n", ""), "step without zero_grad"),
+    _one(
+        "no-zero-grad",
+        "pile.py",
+        LOOP.replace("    optimizer.zero_grad()\n", ""),
+        "optimizer.zero_grad() is never called",
+    ),
     *(
         _one("softmax-before-cross-entropy", f"softmax{number}.py", CLASSIFIER.format(model=model, out=out), says)
         for number, (model, out, says) in enumerate(

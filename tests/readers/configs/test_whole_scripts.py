@@ -353,8 +353,13 @@ def test_a_healthy_program_is_left_alone(code):
 def test_a_program_that_is_not_whole_is_not_judged():
     sick = program("model.eval()", "pass")
     assert faults_of_script(ast.parse(sick))
-    for more in ("from helpers import *", "import engine", "exec(open('more.py').read())"):
+    for more in ("from helpers import *", "import engine\nengine.start(model)", "exec(open('more.py').read())"):
         assert faults_of_script(ast.parse(f"{more}\n{sick}")) == []
+
+
+def test_an_import_that_never_gets_the_model_leaves_a_program_whole():
+    sick = program("model.eval()", "pass")
+    assert faults_of_script(ast.parse(f"from helpers import load_rows\nrows = load_rows('a.csv')\n{sick}"))
 
 
 def test_functions_that_a_program_starts_are_followed():

@@ -48,6 +48,8 @@ def is_complete(tree: ast.Module) -> bool:
         if _root(node.func) in others and any(_root(each) in trained for each in given):
             return False
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if isinstance(node.func, ast.Attribute) and node.func.attr.startswith("step_"):
+            return False  # an optimizer of another's own
         own = owner is not None and _root(owner) in made & trained and isinstance(owner, ast.Name)
         if own and isinstance(node.func, ast.Attribute) and node.func.attr not in _OF_MODULES | _OF_TRAINING:
             return False

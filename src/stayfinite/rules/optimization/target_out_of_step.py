@@ -1,4 +1,4 @@
-"""A target is out of step: a copy that is frozen or trained too, or unshifted targets.
+"""A target is out of step: a stale or trained copy, or unshifted targets.
 
 ## What it means
 Some trainings keep a copy of the model that follows it slowly: the target network of Q-learning, the momentum encoder

@@ -49,7 +49,7 @@ def cut_off(program: Program) -> Iterator[Found]:
     if lost and not any(_FIXED.search(program.path(each)) for each in lost):
         first = min(lost, key=lambda each: getattr(each.node, "lineno", 0))
         names = ", ".join(sorted({program.path(each) for each in lost})[:3])
-        text = f"no gradient reaches {names}: the output is cut off from the graph on its way to the loss"
+        text = f"no gradient reaches {names}: the graph ends between its output and the loss"
         yield "detached-loss", text, getattr(first.node, "lineno", 0), False
 
 

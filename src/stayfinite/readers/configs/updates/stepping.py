@@ -62,7 +62,9 @@ def never_cleared(program: Program) -> Iterator[Found]:
         step = steps[0]
         before = [each for each in program.of("backward") if each.loops[: len(step.loops)] == step.loops]
         zeros = [each for each in program.of("zero") if program.clears(each, optimizer)]
-        if not before or any(each.loops[: len(step.loops)] == step.loops and not _first_only(each) for each in zeros):
+        if not before or all(_of_no_target(each) for each in before):
+            continue
+        if any(each.loops[: len(step.loops)] == step.loops and not _first_only(each) for each in zeros):
             continue
         if any(len(each.loops) >= len(step.loops) and each.loops != step.loops for each in zeros):
             continue
@@ -84,6 +86,15 @@ def never_cleared(program: Program) -> Iterator[Found]:
         elif zeros:
             where = "once for each epoch, and step() in each batch" if zeros[0].loops else "once, before the loop"
             yield "no-zero-grad", f"{_call(zeros[0])}() is called {where}", _line(zeros[0]), mild
+
+
+def _of_no_target(backward: Event) -> bool:
+    """`output.sum().backward()`: a script that shows that its code runs, and learns nothing."""
+    node = backward.node
+    summed = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    if not isinstance(summed, ast.Call) or not isinstance(summed.func, ast.Attribute) or summed.args:
+        return False
+    return summed.func.attr in ("sum", "mean") and isinstance(summed.func.value, (ast.Name, ast.Call))
 
 
 def by_hand(tree: ast.Module, text: str) -> Iterator[Found]:
