@@ -32,6 +32,9 @@ TWO_DEVICES = """Traceback (most recent call last):
     grad.mul_(1.0 / scale)
 RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!
 """
+PROBABILITIES = "class Net(nn.Module):\n    def forward(self, x):\n        {}\n        return x\n"
+PROBABILITIES += "criterion = nn.CrossEntropyLoss()\noptimizer = optim.Adam(model.parameters(), lr=0.001)\n"
+ZEROS = "for l in range(1, L):\n    parameters['W' + str(l)] = np.zeros((layers_dims[l], layers_dims[l-1]))\n"
 ALL_RIGHT = [(0, 6.9085, 0.0), (10, 2.9971, 100.0), *((i, 0.0, 100.0) for i in range(20, 90, 10))]
 REFUSED_LABEL = "W op_kernel.cc:1767] Received a label value of 67 which is outside the valid range of [0, 1).\n"
 NO_SUCH_ROW = "Assertion `srcIndex < srcSelectDimSize` failed.\n"
@@ -63,6 +66,36 @@ PAIRS = {
         "metric-impossible",
         Example("Epoch finished ! Loss: 0.1654\nValidation Dice Coeff: 1.00414748\n"),
         Example("Epoch finished ! Loss: 0.1654\nValidation Dice Coeff: 0.90414748\n"),
+    ),
+    "a-forward-that-returns-probabilities": (
+        "softmax-before-cross-entropy",
+        Example(FALLS, PROBABILITIES.format("x = F.softmax(self.out(x), dim=1)")),
+        Example(FALLS, PROBABILITIES.format("x = self.out(x)")),
+    ),
+    "weights-that-begin-at-zero": (
+        "bad-init",
+        Example("".join(f"Cost after iteration {i}000: 0.6931471805599453\n" for i in range(12)), ZEROS),
+        Example("".join(f"Cost after iteration {i}000: {0.69 * 0.8**i:.6f}\n" for i in range(12)), ZEROS),
+    ),
+    "a-rate-of-zero-in-words": (
+        "lr-zero",
+        Example("".join(f"epoch {i} loss 2.331{i % 2}\n" for i in range(1, 9)), "a convnet, SGD, learning rate 0\n"),
+        Example(FALLS, "a convnet, SGD, learning rate 0.01\n"),
+    ),
+    "preferences-that-begin-at-four-times-ln-2": (
+        "accumulation-unscaled",
+        Example("".join(DPO.format(0.001 * i, i, 2.7656 - 0.004 * i) for i in range(6))),
+        Example("".join(DPO.format(0.001 * i, i, 0.6931 - 0.001 * i) for i in range(6))),
+    ),
+    "an-output-that-has-no-logarithm": (
+        "probability-loss-on-logits",
+        Example(NEVER, "model.add(Dense(10, activation='tanh'))\nmodel.compile(loss='categorical_crossentropy')\n"),
+        Example(FALLS, "model.add(Dense(10, activation='tanh'))\nmodel.compile(loss='mse')\n"),
+    ),
+    "a-scale-that-a-recipe-calls-small": (
+        "loss-scale-collapse",
+        Example("WARNING [train.py:1047] Grad scale is small: 3.0517578125e-05\n"),
+        Example("INFO [train.py:1047] grad_scale: 8.0\n" + FALLS),
     ),
     "a-label-refused-in-the-last-line": (
         "label-out-of-range",

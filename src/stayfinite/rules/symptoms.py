@@ -51,6 +51,8 @@ EARLY = 10
 """Points that count as the start of a log."""
 COMES_BACK = 3
 """Finite gradient norms after a bad one that show that the weights are finite."""
+SMALLEST_SCALE = 0.1
+"""Summed losses settle at such a scale; below it nothing is gained by scaling."""
 LIVE_SCALE = 128.0
 """A loss scale that stays above this leaves gradients in the range of fp16."""
 
@@ -240,13 +242,13 @@ class Symptoms:
 
     @property
     def found_scale(self) -> bool:
-        """Whether the scale stayed above 1 and has risen again, or good steps outnumber the skipped ones."""
+        """Whether the scale stayed usable and has risen again, or good steps outnumber the skipped ones."""
         return (
             self.skipped > 0
             and not self.skipped_last
             and self.bad_losses == 0
             and self.lowest_scale is not None
-            and self.lowest_scale > 1.0
+            and self.lowest_scale > SMALLEST_SCALE
             and (self.good_losses > 2 * self.skipped or (self.falls and (self.last_scale or 0.0) > self.lowest_scale))
         )
 
@@ -262,7 +264,7 @@ class Symptoms:
         lowest = self.lowest_scale is not None and self.lowest_scale < 0.1 and self.skipped >= 2
         search = math.log2(max(self.first_scale or 0.0, 1.0)) - 8  # each skip halves what is tried
         endless = self.longest_skips >= max(12, search) and not self.found_scale
-        return self.skipped > 0 and ((low and self.longest_skips >= 3) or lowest or endless)
+        return self.skipped > 0 and ((low and self.longest_skips >= 3 and not self.found_scale) or lowest or endless)
 
     @property
     def explodes(self) -> bool:

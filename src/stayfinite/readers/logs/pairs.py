@@ -50,7 +50,7 @@ _SCORED = lazy_regex(r"top[-_ ]?\d|acc|prec|recall|f1", re.IGNORECASE)
 _SOURCE = lazy_regex(r"\.(?:py|cc?|cpp|cxx|cuh?|h|hpp|rs|go|ipynb)$|\s\d+\.\d+\w*$")
 _NAME = lazy_regex(r"([A-Za-z_][\w./%@+#\- ]*+)['\"]?\s*$")
 _ENDS_NAME = lazy_regex(r"[,|;:{}()\[\]<>=\t]|\s-\s|\s{2,}|(?<=\d)(?<!\btop[ -]\d)\s", re.IGNORECASE)
-_PLACED = lazy_regex(r"(\b(?:[a-z]+ ){0,2}loss)\s+(?:at|after|in|for)\s+[a-z]{2,12}:?\s+\d+$", re.IGNORECASE)
+_PLACED = lazy_regex(r"(\b(?:[a-z]+ ){0,2}(?:loss|cost))\s+(?:at|after|in|for)\s+[a-z]{2,12}:?\s+\d+$", re.IGNORECASE)
 """`Loss at step 20`, `loss for step: 20 =`: the step is no part of the name."""
 _OF = lazy_regex(r"(?<=\w)\s?\([A-Za-z][\w ]{0,16}\)$")
 """`loss (batch)=0.5`: what is in parentheses is no part of the name."""

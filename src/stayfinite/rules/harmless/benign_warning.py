@@ -61,6 +61,7 @@ _KEEPING_HOUSE = (
     r"lr_scheduler\.step\(\)`? before|tried to get lr value before|gather along dimension 0|process just got forked|"
     r"leaked semaphore|destroy_process_group\(\) was not called|not a scalar in the same class"
 )
+_OWN_LOGITS = r"received `?from_logits=True`?, but the `?output`? argument was produced by a"
 _KINDS = {
     "an old spelling": _OLD,
     "slower than it could be": _SLOW,
@@ -68,6 +69,7 @@ _KINDS = {
     "a remark on tokens": _TOKENS,
     "a statistic over nothing": _OF_NOTHING,
     "housekeeping of a library": _KEEPING_HOUSE,
+    "Keras takes the logits in front of the activation": _OWN_LOGITS,
 }
 """Topics of such warnings: none affects training."""
 

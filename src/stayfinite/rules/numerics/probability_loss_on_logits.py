@@ -93,6 +93,11 @@ def _keras(facts: Facts) -> Clues:
     if facts.symptoms.healthy and facts.symptoms.last_loss is not None and facts.symptoms.last_loss > FLOOR * 2:
         return
     bare = facts.mentioned(r"activation\W{1,3}(?:None|null|linear)\b")
+    last = list(code_lines(facts))[::-1]
+    outer = next((line for line in last if re.search(r"\b(?:Dense|Activation)\(", line.text)), None)
+    if outer is not None and facts.symptoms.trouble and re.search(r"activation\W{1,3}(?:tanh|relu|elu)\b", outer.text):
+        yield Clue(f"an output below 0 has no logarithm: {outer.text.strip()[:80]}", STRONG + HINT, outer.where)
+        return
     dense = next(
         (text for _, text in reversed(list(code_lines(facts))) if re.search(r"\b(?:Dense|Conv2D)\(", text)), None
     )

@@ -86,6 +86,8 @@ _LOSS_CALL = lazy_regex(
 )
 
 
+_UNWRAPPED = r"received `?from_logits=True`?, but the `?output`? argument was produced by a (?:softmax|sigmoid)"
+"""Keras on TensorFlow says so where it takes the logits in front of the activation."""
 LOWEST = 0.3132
 """The loss of a certain, correct answer under a second sigmoid, or softmax over two classes."""
 
@@ -114,7 +116,8 @@ def judge(facts: Facts) -> Clues:
                 STRONG + HINT if returned else STRONG if stuck else FAIR,
                 last.where,
             )
-    twice = [*_twice_in_keras(lines), *_twice_sigmoid(lines, learns=facts.symptoms.healthy)]
+    unwrapped = facts.symptoms.healthy and facts.said(_UNWRAPPED) is not None
+    twice = [*_twice_in_keras(lines, unwrapped=unwrapped), *_twice_sigmoid(lines, learns=facts.symptoms.healthy)]
     yield from twice
     yield from quote(facts.symptoms.contradicted("softmax twice"), PROOF)
     lowest = facts.symptoms.best_loss
@@ -135,11 +138,11 @@ def judge(facts: Facts) -> Clues:
             )
 
 
-def _twice_in_keras(lines: list[Line]) -> Clues:
+def _twice_in_keras(lines: list[Line], *, unwrapped: bool) -> Clues:
     """An output layer that returns probabilities, and a loss that expects logits."""
     loss = first_line(lines, _KERAS_LOGITS)
     output = first_line(reversed(lines), _KERAS_OUTPUT)
-    if loss and output:
+    if loss and output and not unwrapped:
         text = f"from_logits=True, but the output is probabilities: {output.text.strip()[:100]}"
         yield Clue(text, STRONG + HINT, output.where)
 

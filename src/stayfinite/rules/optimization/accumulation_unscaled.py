@@ -39,7 +39,7 @@ from stayfinite.core.series import RunSeries
 from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.known import number_in
 from stayfinite.rules.optimization.loop_code import BACKWARD, calls
-from stayfinite.rules.rule import AGAINST, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 CLOSE = 0.2
 """Relative tolerance of the loss ratio around k."""
@@ -59,6 +59,7 @@ def judge(facts: Facts) -> Clues:
     )
     k = None if setting is None else number_in(setting.value)
     yield from quote(_several_runs(facts), PROOF)
+    yield from _preferences(facts)
     if setting is None or k is None or k < 2:
         return
     losses = [value for run in facts.runs for _, value, _ in run.column("loss") if math.isfinite(value) and value > 0]
@@ -89,6 +90,17 @@ def judge(facts: Facts) -> Clues:
     )
     if backwards and divided is None and facts.settings.search(r"%\s*\w*accum\w*|%\s*gradient_accumulation_steps"):
         yield Clue("the loss is not divided before backward", STRONG, backwards[0].where, risk=True)
+
+
+def _preferences(facts: Facts) -> Clues:
+    """The loss of preferences begins at ln 2, as both models are the same; a multiple of it is a sum."""
+    start = facts.symptoms.first_loss
+    if start is None or not any("rewards/chosen" in run.metrics for run in facts.runs):
+        return
+    times = round(start / math.log(2))
+    if times > 1 and abs(start / math.log(2) - times) <= CLOSE * times / 10:
+        text = f"the first loss is {start:.4g}, {times} times ln 2, where preferences begin: {times} batches are summed"
+        yield Clue(text, STRONG + FAIR, facts.symptoms.at("start"))
 
 
 def _several_runs(facts: Facts) -> Line | None:

@@ -48,7 +48,8 @@ def judge(facts: Facts) -> Clues:
         yield Clue("the optimizer's learning rate is 0 after warmup's first steps", PROOF, probed.where)
     seen, lr = facts.symptoms, facts.context.lr
     if lr is not None and lr.value == 0:
-        yield Clue(f"set to 0 in the settings ({lr.text})", STRONG, lr.where, risk=not seen.flat)
+        stands = seen.flat or seen.chance is not None
+        yield Clue(f"set to 0 in the settings ({lr.text})", PROOF if stands else STRONG, lr.where, risk=not stands)
     yield from quote(
         facts.mentioned(r"\b\w*LR\([^)]*\bgamma ?= ?0(?:\.0*)?\s*[,)]"),
         STRONG,

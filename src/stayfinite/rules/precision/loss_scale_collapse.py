@@ -59,12 +59,16 @@ def judge(facts: Facts) -> Clues:
         yield Clue("the framework itself reports an exploding loss", HINT, exploding.where)
 
 
+_SMALL = r"\bgrad(?:ient)?[ _]scale is (?:too )?small\W{1,4}(?:\d(?:\.\d+)?e-\d+|0\.0\d+)"
+"""icefall's warning, and what it ends with."""
+
 RULE = Rule(
     code="SF106",
     fix=(
         "return to a checkpoint before the skips and continue in bf16 or fp32, with a lower learning rate and clipping"
     ),
     beats=("nan-loss", "loss-collapse", "lr-zero", "loss-diverging", "zero-gradient", "amp-initial-scale-search"),
+    says={_SMALL: PROOF},
     observes={
         "headroom.largest_scale": "the largest loss scale at which no gradient overflows fp16 before training",
         "training.precision": "what the training computes in: fp16, bf16 or fp32",

@@ -17,6 +17,7 @@ _STD = lazy_regex(r"weight_scale|init(?:ial)?(?:izer)?_(?:std|range|scale)|w_sca
 _WIDTH = lazy_regex(r"(?:d_|n_)?(?:hidden|model|width|units|embd?)(?:_?(?:size|dims?|units|width|layers))?")
 _DEPTH = lazy_regex(r"(?:self\.)?(?:n|num|n_hidden|num_hidden)_?layers?|depth|n_blocks")
 _OTHER = lazy_regex(r"embed|\bnorm(?!al)|bias|pos|token|cls|query|noise|latent|ln_|bn\d?|gamma|sqrt|fan_in|fan_out", 2)
+_WEIGHT = lazy_regex(r"(?:^|\.|\[')(?:W|[Ww]eights?)(?:_?\d+)?(?:$|')|\['W' \+")
 _NORM = lazy_regex(r"(?:Batch|Layer|Group|RMS|Instance)Norm\w*|resnet\d+\w*|TransformerEncoder\w*", 2)
 _INIT = lazy_regex(r"\w*init\w*|\w*reset\w*", 2)
 _KEEP = 'choose biases by name (name.endswith("bias")); the weights of normalization layers start at 1'
@@ -47,6 +48,22 @@ def zeroed_scales(code: Code) -> Iterator[Mechanism]:
             if of_all and initial and not _excused(code, node) and not _ONES.search(code.text):
                 words = "all parameters of one dimension become 0, the scales of normalization layers, too"
                 yield Mechanism("bad-init", words, node, _NORM.search(code.text) is not None, fix=_KEEP)
+
+
+def zero_weights(code: Code) -> Iterator[Mechanism]:
+    """`parameters["W1"] = np.zeros((n, m))`: all units of a layer stay alike."""
+    for node in code.nodes:
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        sizes = (
+            node.value.args[0].elts
+            if node.value.args and isinstance(node.value.args[0], ast.Tuple)
+            else node.value.args
+        )
+        wide = len(sizes) == 2 and all(whole_number(each) != 1 for each in sizes)
+        if last_name(node.value.func) == "zeros" and wide and _WEIGHT.search(ast.unparse(node.targets[0])):
+            words = "weights that are all 0 give every unit of a layer the same gradient"
+            yield Mechanism("bad-init", words, node, sure=False, when="still")
 
 
 def _widths(code: Code) -> Iterator[int]:
