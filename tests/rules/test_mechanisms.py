@@ -84,8 +84,8 @@ PAIRS = {
     ),
     "preferences-that-begin-at-four-times-ln-2": (
         "accumulation-unscaled",
-        Example("".join(DPO.format(0.001 * i, i, 2.7656 - 0.004 * i) for i in range(6))),
-        Example("".join(DPO.format(0.001 * i, i, 0.6931 - 0.001 * i) for i in range(6))),
+        Example("".join(DPO.format(0.001 * i, i, 0.6914 if i % 4 == 3 else 2.7656 - 0.004 * i) for i in range(8))),
+        Example("".join(DPO.format(0.001 * i, i, 2.7656 - 0.01 * i) for i in range(8))),
     ),
     "an-output-that-has-no-logarithm": (
         "probability-loss-on-logits",

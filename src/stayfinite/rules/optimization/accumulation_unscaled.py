@@ -98,8 +98,9 @@ def _preferences(facts: Facts) -> Clues:
     if start is None or not any("rewards/chosen" in run.metrics for run in facts.runs):
         return
     times = round(start / math.log(2))
-    if times > 1 and abs(start / math.log(2) - times) <= CLOSE * times / 10:
-        text = f"the first loss is {start:.4g}, {times} times ln 2, where preferences begin: {times} batches are summed"
+    alone = any(abs(loss / math.log(2) - 1) <= CLOSE / 10 for run in facts.runs for _, loss, _ in run.column("loss"))
+    if times > 1 and alone and abs(start / math.log(2) - times) <= CLOSE * times / 10:
+        text = f"the first loss is {start:.4g}, {times} times ln 2, and others are ln 2: {times} batches are summed"
         yield Clue(text, STRONG + FAIR, facts.symptoms.at("start"))
 
 
