@@ -125,6 +125,8 @@ def _entropy_collapses(step: int, courses: Courses) -> Iterator[Sign]:
         return
     greedy = 0 <= entropy.late <= min(GREEDY, COLLAPSED * entropy.early)
     in_vain = 0 <= entropy.late <= NARROWED * entropy.early and reward is not None and reward.fell(1.5)
+    if (kl := courses.get("kl")) is not None and kl.late >= ONE_NAT:
+        in_vain = False  # a policy that runs away narrows on its way
     if not (greedy or in_vain):
         return
     if reward is not None and (_at_best(reward) or reward.rose(1.5)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
@@ -69,22 +70,28 @@ def wrong_inputs(course: Course) -> Iterator[LoopFault]:
     """Losses that are given something else than they take."""
     told: set[tuple[str, int]] = set()
     for name, call, given, _ in loss_calls(course):
-        found = _wrong(name, kind_of(given), given)
+        found = _wrong(name, kind_of(given), _as_written(call) or given.shown)
         if found is not None and (found[0], call.line) not in told:
             told.add((found[0], call.line))
             yield LoopFault(found[0], found[1], call.line)
 
 
-def _wrong(loss: str, kind: str, given: Term) -> tuple[str, str] | None:
+def _as_written(call: Term) -> str:
+    """The first argument of a call, as it stands there: `model(x)` and not the last line of its forward."""
+    node = call.node
+    return ast.unparse(node.args[0])[:80] if isinstance(node, ast.Call) and node.args else ""
+
+
+def _wrong(loss: str, kind: str, shown: str) -> tuple[str, str] | None:
     if loss in _OF_CLASSES and kind == SOFTMAX:
-        return "softmax-before-cross-entropy", f"{given.shown} is a softmax, and {loss} applies another one"
+        return "softmax-before-cross-entropy", f"{shown} is a softmax, and {loss} applies another one"
     if loss in _OF_LOGITS and kind == SIGMOID:
-        return "softmax-before-cross-entropy", f"{given.shown} is a sigmoid, and {loss} applies another one"
+        return "softmax-before-cross-entropy", f"{shown} is a sigmoid, and {loss} applies another one"
     if loss in _OF_LOGS and kind in (LINEAR, SOFTMAX, SIGMOID):
         has = {LINEAR: "logits", SOFTMAX: "probabilities", SIGMOID: "probabilities"}[kind]
-        return "probability-loss-on-logits", f"{loss} takes log-probabilities, and gets {has}: {given.shown}"
+        return "probability-loss-on-logits", f"{loss} takes log-probabilities, and gets {has}: {shown}"
     if loss in _OF_SHARES and kind == LINEAR:
-        return "probability-loss-on-logits", f"{loss} takes probabilities, and gets logits: {given.shown}"
+        return "probability-loss-on-logits", f"{loss} takes probabilities, and gets logits: {shown}"
     return None
 
 
