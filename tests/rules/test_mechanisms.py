@@ -43,6 +43,13 @@ TWO_EVALUATIONS += "eval_loss = 1.454613924\neval_micro_f1 = {0}\neval_macro_f1 
 NARROWS = "step {}00 entropy {:.3f} reward {:.3f}\n"
 ADDS_UP = "epoch {} loss {:.3f} val accuracy {:.4f}\n"
 BF16_WEIGHTS = "torch_dtype=torch.bfloat16, the backbone is frozen\nHF Trainer, learning_rate=1e-6, 2 epochs\n"
+COSTS = "".join(f"Cost after iteration {i}000: {0.63 * 0.9**i:.6f}\n" for i in range(1, 9))
+DRAWN = [f"{i}0000/ 90000: {x}\n" for i, x in enumerate((27.8817, 3.2133, 2.5633, 2.4045, 2.1546, 2.0461, 1.9804))]
+WAITING = "mmdet - INFO - Epoch [1][5{}01/9000] lr: 1e-2, time: {2}, data_time: {1}, loss: {3:.4f}\n".replace(
+    "{}", "{0}"
+)
+SPLIT = "6/6 - 5s 593ms/step - accuracy: {:.4f} - loss: 0.9 - val_accuracy: {:.4f} - val_loss: 3.5\n"
+OVERFLOWS = "RuntimeWarning: overflow encountered in exp\nRuntimeWarning: invalid value encountered in maximum\n"
 NORMS = "".join(f'"grad_norm": {norm},\n' for norm in ("Infinity", "NaN", 1.31, "NaN", 1.28, "NaN", 1.29, "NaN", 1.3))
 
 
@@ -91,6 +98,42 @@ PAIRS = {
         "probability-loss-on-logits",
         Example(NEVER, "model.add(Dense(10, activation='tanh'))\nmodel.compile(loss='categorical_crossentropy')\n"),
         Example(FALLS, "model.add(Dense(10, activation='tanh'))\nmodel.compile(loss='mse')\n"),
+    ),
+    "one-infinite-loss-before-any-update": (
+        "bad-init",
+        Example("Cost after iteration 0: inf\n" + COSTS, "W = np.random.randn(sizes[l], sizes[l - 1]) * 10\n"),
+        Example(COSTS, "W = np.random.randn(sizes[l], sizes[l - 1]) * 0.01\n"),
+    ),
+    "outputs-that-are-zero-to-the-last-digit": (
+        "bad-init",
+        Example("".join(f"(Epoch {i}) loss: {2.302585 - i * 1e-5:.6f} acc: 0.11\n" for i in range(9)), "10 classes\n"),
+        Example("".join(f"(Epoch {i}) loss: {2.302585 * 0.9**i:.6f} acc: 0.{i}1\n" for i in range(9)), "10 classes\n"),
+    ),
+    "weights-drawn-without-a-scale": (
+        "bad-initial-loss",
+        Example("".join(DRAWN), "W = torch.randn((30, 27))\n27 characters\n"),
+        Example("".join(DRAWN[1:]), "W = torch.randn((30, 27))\n27 letters\n"),
+    ),
+    "perfect-batches-that-cost-much": (
+        "softmax-before-cross-entropy",
+        Example("".join(f"batch: {i}, loss is: [{1.4612 + 0.8 / 4**i:.4f}], acc is: [1.]\n" for i in range(9))),
+        Example("".join(f"batch: {i}, loss is: [{1.4612 / 4**i:.4f}], acc is: [1.]\n" for i in range(9))),
+    ),
+    "steps-that-wait-for-data": (
+        "loader-too-slow",
+        Example("my epochs are far too slow\n" + "".join(WAITING.format(i, 1.7, 2.0, 0.9 - i / 99) for i in range(9))),
+        Example("my epochs are fine\n" + "".join(WAITING.format(i, 0.1, 2.0, 0.9 - i / 99) for i in range(9))),
+    ),
+    "classes-that-the-last-rows-hold-alone": (
+        "unshuffled",
+        Example("".join(SPLIT.format(i / 9, 0.0) for i in range(9)) + "5/5 - 1s - accuracy: 0.7 - loss: 9.3\n",
+                "model.fit(x, y, validation_split=0.2)\n"),
+        Example("".join(SPLIT.format(i / 9, i / 11) for i in range(9)), "model.fit(x, y, validation_split=0.2)\n"),
+    ),
+    "a-softmax-that-subtracts-the-maximum": (
+        "naive-exp",
+        Example(OVERFLOWS, "p = np.exp(scores) / np.sum(np.exp(scores))\nloss = -np.log(p[y])\n"),
+        Example(OVERFLOWS, "s = scores - np.max(scores, axis=1)\np = np.exp(s) / np.sum(np.exp(s))\n"),
     ),
     "a-scale-that-a-recipe-calls-small": (
         "loss-scale-collapse",
@@ -580,6 +623,18 @@ PAIRS = {
 }  # fmt: skip
 
 TOLD_APART = {
+    "rows-that-lost-their-answer": (
+        "truncation",
+        Example("Removed 4990 out of 5006 samples where all labels were -100. This prevents NaN loss.\n"),
+        "all-labels-masked",
+        Example("Removed 5006 out of 5006 samples where all labels were -100. This prevents NaN loss.\n"),
+    ),
+    "images-that-nobody-scales": (
+        "unscaled-input",
+        Example(STILL, "gen = ImageDataGenerator()\nmodel.fit(gen.flow_from_directory('train'))\n"),
+        "loss-collapse",
+        Example(STILL, "gen = ImageDataGenerator(rescale=1.0 / 255)\nmodel.fit(gen.flow_from_directory('train'))\n"),
+    ),
     "a-batch-of-one-where-batches-are-larger": (
         "last-batch-of-one",
         Example(ONE_VALUE, "batch_size: 8\n"),

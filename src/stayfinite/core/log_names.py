@@ -70,11 +70,19 @@ _NO_PART = lazy_regex(
 )
 _SPLIT = lazy_regex(r"^(?:train|training|trn)_")
 _RANKS = {name: place for place, name in enumerate(LOSSES)}
+_COLUMNS = {
+    name: column
+    for column, names in {
+        "throughput": RATES_OF_WORK, "epoch": EPOCHS, "step": STEPS, "loss_scale": SCALES, "lr": RATES,
+        "grad_norm": GRAD_NORMS, "loss": LOSSES,
+    }.items()
+    for name in names
+}  # fmt: skip
 
 
 def plain(name: str) -> str:
-    """`Training Loss` -> `training_loss`."""
-    return _BREAKS.sub("_", name.strip(" \t'\"-#*>.~")).lower()
+    """`Training Loss`, `training loss is` -> `training_loss`."""
+    return _BREAKS.sub("_", name.strip(" \t'\"-#*>.~")).lower().removesuffix("_is")
 
 
 def is_evaluation(name: str) -> bool:
@@ -93,20 +101,11 @@ def column_of(name: str) -> str:
         if first not in _TRAIN_PATHS or last not in GRAD_NORMS | RATES:
             last = ""
     for whole in (last, name.replace("/", "_")):
-        if whole in _RANKS or _SPLIT.sub("", whole) in _RANKS:
-            return "loss"
-        if whole in GRAD_NORMS:
-            return "grad_norm"
-        if whole in RATES or whole.startswith(("lr_adam", "lr_sgd", "lr_group")):
+        if whole.startswith(("lr_adam", "lr_sgd", "lr_group")):
             return "lr"
-        if whole in SCALES:
-            return "loss_scale"
-        if whole in STEPS:
-            return "step"
-        if whole in EPOCHS:
-            return "epoch"
-        if whole in RATES_OF_WORK:
-            return "throughput"
+        for each in (whole, _SPLIT.sub("", whole)):
+            if (column := _COLUMNS.get(each)) is not None:
+                return column
     return ""
 
 

@@ -274,10 +274,10 @@ NOISE = 2.5
 """A rise of this many usual differences of neighbors, in logarithms, is none of single batches."""
 
 
-def diverges(losses: Sequence[float]) -> bool:
-    """Whether losses end far above an earlier level."""
+def diverges(losses: Sequence[float], *, early: bool = True) -> bool:
+    """Whether losses end far above an earlier level; ``early``: the first ones are those of the first steps."""
     if len(losses) < FEW:
-        return jumps(losses) or climbs(losses)
+        return (early and jumps(losses)) or climbs(losses)
     window = max(3, len(losses) // 10)
     ends = median(losses[-window:])
     if _lost_at_once(losses, ends):

@@ -54,6 +54,8 @@ MOST_SUM = 20.0
 """ln of a number of classes that nobody has."""
 NEAR_SUM, APART = 0.008, 0.03
 """How closely a loss follows an accuracy, and how far that one has to move."""
+NEAR_FLOOR = 1.02
+"""How near to its lowest value the loss of several perfect batches is."""
 SURE = 0.1
 """A mean cross entropy below which nearly every answer is right."""
 _OF_POSITIVES = tuple(
@@ -74,7 +76,7 @@ def odd_scores(run: RunSeries, points: Sequence[Point]) -> dict[Clash, str]:
         "accuracy gone": _gone(run),
         "evaluation at chance": _evaluated_at_chance(run),
         "class not found": _class_not_found(run),
-        "softmax twice": _softmax_twice(run, points),
+        "softmax twice": _softmax_twice(run, points) or _all_right_at_floor(run, points),
         "nothing right": _nothing_right(run, losses),
     }
 
@@ -139,7 +141,7 @@ def _gulf(run: RunSeries) -> str:
     if trained is None or evaluated is None:
         return ""
     best = max(finite_of(evaluated[1].values[-3:]), default=1.0)
-    last = trained[1].values[-1]
+    last = max(finite_of(trained[1].values[-2:]), default=0.0)  # the last one may be that of a test set
     if last >= LEARNED * (1 if max(trained[1].values) <= 1 else 100) and best <= FAR_BELOW * last:
         return f"{evaluated[0]} is {best:.4g} where {trained[0]} is {last:.4g}"
     return ""
@@ -229,6 +231,23 @@ def _softmax_twice(run: RunSeries, points: Sequence[Point]) -> str:
             classes = math.exp(median(sums)) - math.e + 1
             if classes > 2 and abs(classes - round(classes)) <= NEAR_SUM * (classes + math.e):
                 return f"loss and accuracy add up to ln(e + {round(classes) - 1}): a softmax before the loss"
+    return ""
+
+
+def _all_right_at_floor(run: RunSeries, points: Sequence[Point]) -> str:
+    """Batches with every answer right whose losses end at what probabilities instead of logits cost at least."""
+    trained = {point.line: point.loss for point in points if point.loss is not None}
+    for name, track in run.metrics.items():
+        if not _OF_TRAINING.fullmatch(name):
+            continue
+        most = 1 if max(track.values) <= 1 else 100
+        rows = zip(track.lines, track.values, strict=True)
+        lowest = sorted(trained[at] for at, value in rows if at in trained and value >= 0.999 * most)
+        for classes in CHANCE if len(lowest) > SUMS else ():
+            floor = math.log(math.e + classes - 1) - 1
+            if floor >= SURE and 0.999 * floor <= min(trained.values()) and lowest[SUMS] <= NEAR_FLOOR * floor:
+                text = f"the loss is never below {lowest[0]:.4g}, with every answer of a batch right"
+                return f"{text}; a softmax before the loss allows {floor:.4g} among {classes} classes"
     return ""
 
 

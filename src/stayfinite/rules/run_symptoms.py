@@ -61,10 +61,14 @@ NO_RATE = 1e-30
 MANY_POINTS, LONG, NARROW = 50, 1000, 0.01
 """A loss of so many points, over so many steps, that stays within so much of itself has not moved."""
 
+LATE = 100
+"""A step behind the first ones, where lines come at shorter intervals."""
 SETTLED = 10
 """So many evaluations show where a loss goes."""
 FEW = 3
 """Too few finite losses to vouch for a run that prints NaN elsewhere."""
+WELL_BELOW = 0.5
+"""Share of the first loss: with that, they vouch for what was printed before them."""
 
 _OVER_NOTHING = r"best|lowest|ep_?(?:rew|len)|episode|clip\b|max_?(?:grad_?)?norm|threshold|limit"
 """Statistics that are NaN or infinite before there is any data, and limits that are infinite where there is none."""
@@ -152,6 +156,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
         typical_norm=median(finite_norms) if finite_norms else None,
         skipped=len(seen.skips),
         skipped_last=bool(seen.everything) and seen.everything[-1].skipped,
+        after_skips=_after_skips(seen),
         longest_skips=max(longest_skips(seen.everything), seen.run.skipped_at_once),
         unscaled_skips=sum(point.bad and point.loss_scale is None for point in seen.skips),
         never_updates=never_updates(seen.run),
@@ -171,7 +176,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
         falls_to_nothing=not rewarded(seen.run) and falls_to_nothing(finite),
         impossible=impossible(seen.run),
         one_class=one_class(seen.run),
-        diverges=not expected_to_rise and any(map(diverges, losses)),
+        diverges=not expected_to_rise and any(diverges(each, early=not _begins_late(points)) for each in losses),
         absurd=is_absurd(finite) or absurd_perplexity(seen.run) or absurd_loss(seen.run),
         crash=crash,
         hung=crash is not None and hung(crash),
@@ -189,6 +194,13 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
         contradictions=contradictions(seen.run, points),
         still_score=still_score(seen.run, finite),
     )
+
+
+def _after_skips(seen: Measured) -> int:
+    """Finite losses above 0 after the last skipped step; 0 if a later one is none."""
+    last = seen.skips[-1].line if seen.skips else 0
+    after = [point.loss for point in seen.points if point.loss is not None and point.line > last]
+    return len(after) if all(TINY_LOSS < loss < math.inf for loss in after) else 0
 
 
 def _lost_metrics(seen: Measured, trains: bool) -> tuple[str, ...]:
@@ -227,9 +239,12 @@ def _lost_at(run: RunSeries, names: Sequence[str]) -> float | None:
 
 
 def _printed(seen: Measured, finite: int) -> Message | None:
-    end = seen.points[-1].line if seen.points and finite > FEW else 0
+    last = seen.points[-1].line if seen.points else 0
+    end = last if finite > FEW else 0
     # Behind the last line that was understood, NaN in line after line is no remark: the run went on like this.
     messages = without_empty_statistics(seen.run.messages)
+    if finite == FEW and not seen.first_bad and seen.losses[-1] <= WELL_BELOW * seen.losses[0]:
+        messages = [message for message in messages if message.last_line > last]
     after = [message for message in messages if message.line > end and (not end or message.count > FEW)]
     found = next((message for message in after if prints_not_finite(message.text)), None)
     if end:
@@ -306,6 +321,12 @@ def _by_epochs(points: Sequence[Point]) -> bool:
     """Whether there is one point per epoch, from the first on."""
     epochs = [point.epoch for point in points]
     return bool(epochs) and epochs[0] is not None and epochs[0] <= 1 and len(set(epochs)) == len(epochs)
+
+
+def _begins_late(points: Sequence[Point]) -> bool:
+    """Whether the first point is far from the first step: its loss is not that of the first weights."""
+    steps = [point.step for point in points if point.step is not None and math.isfinite(point.step)]
+    return len(steps) >= 2 and steps[0] > max(LATE, 10 * abs(steps[1] - steps[0]))
 
 
 def _never_moved(points: Sequence[Point], losses: Sequence[float]) -> bool:

@@ -53,6 +53,8 @@ COMES_BACK = 3
 """Finite gradient norms after a bad one that show that the weights are finite."""
 SMALLEST_SCALE = 0.1
 """Summed losses settle at such a scale; below it nothing is gained by scaling."""
+ENOUGH_AFTER = 4
+"""Losses without a skipped step that show that a scale was found."""
 LIVE_SCALE = 128.0
 """A loss scale that stays above this leaves gradients in the range of fp16."""
 
@@ -125,6 +127,8 @@ class Symptoms:
     """The log ends in skipped steps."""
     longest_skips: int = 0
     """Most consecutive skipped steps."""
+    after_skips: int = 0
+    """Finite positive losses after the last skipped step; with them the log ends."""
     unscaled_skips: int = 0
     """Steps skipped for a non-finite value without mention of a loss scale."""
     never_updates: bool = False
@@ -242,14 +246,17 @@ class Symptoms:
 
     @property
     def found_scale(self) -> bool:
-        """Whether the scale stayed usable and has risen again, or good steps outnumber the skipped ones."""
+        """Whether the scale stayed usable and has risen again, or enough good steps followed the skipped ones."""
         return (
             self.skipped > 0
             and not self.skipped_last
             and self.bad_losses == 0
             and self.lowest_scale is not None
             and self.lowest_scale > SMALLEST_SCALE
-            and (self.good_losses > 2 * self.skipped or (self.falls and (self.last_scale or 0.0) > self.lowest_scale))
+            and (
+                self.good_losses > 2 * self.skipped
+                or (self.falls and (self.after_skips >= ENOUGH_AFTER or (self.last_scale or 0.0) > self.lowest_scale))
+            )
         )
 
     @property

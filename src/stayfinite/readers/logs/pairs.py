@@ -76,6 +76,8 @@ _QUALIFIES = {
     "of", "per", "max", "min", "total", "num", "skipped", "nan", "best", "final", "initial", "target", "time", "batch",
     "reader", "ideal",
 }  # fmt: skip
+_OTHER_MODELS = lazy_regex(r"\b(?:constant|baseline|dummy|majority)(?:'s)?[ _]\w+$", re.IGNORECASE)
+"""What a loss is compared with."""
 _SPLITS = {"val", "valid", "validation", "test", "eval", "dev"}
 _LONGEST_NAME = 64
 _BEHIND = lazy_regex(
@@ -103,7 +105,7 @@ def separated_pairs(line: str, start: int = 0) -> list[Pair]:
             cut = end.end()
         name = _NAME.search(before, cut)
         placed = _PLACED.search(before) if before[-1:].isdigit() else None
-        if placed or (name and not _SOURCE.search(name[1])):
+        if placed or (name and not _SOURCE.search(name[1]) and not _OTHER_MODELS.search(before)):
             own = placed[1] if placed else _own_words(name[1], line[match.start()]) if name else ""
             found += _two_of(line, _share_of(line, (own, *match.span(1))))
             last = found[-1][2]

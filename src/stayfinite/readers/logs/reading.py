@@ -98,6 +98,8 @@ class Reading:
             if column and column not in taken:
                 taken.add(column)
                 self.fields.append((column, start, end))
+            elif name == "time" and "data_time" in names:
+                self.fields.append(("iter_time", start, end))  # of which that much went to the data
             elif name and name not in taken and name not in NO_METRICS:
                 taken.add(name)
                 self.fields.append((name, start, end))

@@ -44,6 +44,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.data.lookups import longest_input
+from stayfinite.rules.data.truncation import some_keep_labels
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 
@@ -83,6 +84,7 @@ SHORT = 256
 def judge(facts: Facts) -> Clues:
     """Clues: a loss of 0 or NaN from the start, and settings that mask."""
     yield from _observed(facts)
+    yield from quote(some_keep_labels(facts), REFUTED)
     said = facts.said(_SAID)
     if said is not None:
         yield Clue(said.text, STRONG + 1.0, said.where)

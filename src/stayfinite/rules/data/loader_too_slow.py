@@ -26,17 +26,26 @@ The first batches pay for cold disk caches. A step measured on a slower machine 
 measured without compilation shows it too late.
 """
 
+from statistics import median
+
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule
 
 SLOWER = 2.0
 """Time of a batch over time of a step."""
+FEW, WAITS = 3, 0.5
+"""Lines of a log that show it, and the share of a step that is spent waiting."""
 LONG = 0.1
 """Seconds per batch below which it does not matter."""
 
 
 def judge(facts: Facts) -> Clues:
-    """Clues: measured times."""
+    """Clues: measured times, or those that a log tells."""
+    waits = [value for value, _ in facts.metric("data_time")]
+    whole = [value for value, _ in facts.metric("iter_time")]
+    if len(waits) >= FEW and len(waits) == len(whole) and median(waits) > max(LONG, WAITS * median(whole)):
+        text = f"of {median(whole):.2g} s a step, {median(waits):.2g} s are spent waiting for data"
+        yield Clue(text, STRONG + FAIR, facts.metric("data_time")[0][1], risk=not facts.symptoms.told)
     batch, step = facts.seen("loader.seconds_per_batch"), facts.seen("loader.seconds_per_step")
     if batch is None or step is None or not batch.value > LONG or not batch.value > SLOWER * step.value:
         return

@@ -34,12 +34,17 @@ often loses nothing by reading their beginning.
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule, quote, reaches
 
 CUT = 0.05
 """Share of truncated rows that matters."""
 
+_REMOVED = lazy_regex(
+    r"\bremoved (\d+) (?:out )?of (\d+)\b.{0,60}\b(?:labels?\b.{0,20}-100|truncat|no (?:response|answer))",
+    re.IGNORECASE,
+)
+"""Rows without a label, as Unsloth counts them."""
 _PLACEHOLDERS = lazy_regex(
     r"\b(?:image|video|audio|vision|multimodal) (?:features?|embeddings?|tokens?)\b.{0,60}\bnot match\b.*?"
     r"\btokens?\W{1,3}(\d+)\W{1,3}(?:features?|embeddings?)\W{1,3}(\d+)|"
@@ -54,6 +59,7 @@ def judge(facts: Facts) -> Clues:
     """Clues: the measured share of truncated rows; image tokens that were truncated."""
     yield from reaches(facts, "data.truncated_share", CUT, "{:.0%} of the rows are truncated", proof=0.2)
     yield from quote(facts.said(r"likely due to `?truncation"), PROOF)
+    yield from quote(some_keep_labels(facts), PROOF + FAIR)
     for message in facts.all_said(r"\b(?:image|video|audio|vision|multimodal)\b.{0,60}\b(?:not match|mismatch)"):
         found = _PLACEHOLDERS.search(message.text)
         numbers = [int(number) for number in found.groups() if number] if found is not None else [0, 0]
@@ -61,6 +67,17 @@ def judge(facts: Facts) -> Clues:
             cut = f"only {numbers[0]} of {numbers[1]} image tokens are left in the row"
             yield Clue(f"{cut}: {message.text.strip()[:120]}", PROOF + STRONG, message.where)
             return
+
+
+def some_keep_labels(facts: Facts) -> Line | None:
+    """Rows that were removed without a label while others kept theirs: the template matches, the answer is cut off."""
+    for message in facts.all_said(r"\bremoved \d+ (?:out )?of \d+"):
+        removed = _REMOVED.search(message.text)
+        if removed is not None and 0 < int(removed[1]) < int(removed[2]):
+            left = int(removed[2]) - int(removed[1])
+            kept = f"{left} of {removed[2]} rows keep labels"
+            return Line(message.where, f"{kept}: the template matches, the others are cut before the answer")
+    return None
 
 
 RULE = Rule(

@@ -50,6 +50,15 @@ _RAW = (
     r"\b(?:y values|targets?|prices|features|inputs)\b[^.;\n]{0,40}\b(?:are|is|have|has) (?:\w+ )?"
     r"(?:very|too|extremely|quite|really) (?:high|large|big)\b"
 )
+_AS_READ = (
+    r"\bImageDataGenerator\b|\bimage_dataset_from_directory\b|\bflow_from_(?:directory|dataframe)\b|\bload_img\(|"
+    r"\bcv2\.imread\(|\bImage\.open\("
+)
+"""Readers of images that leave their values as they are."""
+_SCALED = (
+    r"rescale|rescaling|\b255\b|preprocess|normali[sz]|standardi[sz]|ToTensor|to_tensor|featurewise|samplewise|"
+    r"per_image|std\b|convert_image_dtype"
+)
 _SCALES = (
     "scale", "normalize", "normalise", "standardize", "standardise", "do_normalize", "scaling", "normalization",
     "scale_data", "normalize_inputs", "normalize_targets", "scaler", "input_norm", "norm_data",
@@ -82,6 +91,10 @@ def judge(facts: Facts) -> Clues:
     if not sick or symptoms.healthy:
         return
     yield from quote(raw, STRONG, "the data is not scaled: {:.100}")
+    if raw is None and facts.mentioned(_SCALED) is None:
+        yield from quote(
+            facts.mentioned(_AS_READ), STRONG, "images are read from 0 to 255, and nothing scales them: {:.80}"
+        )
     regression = facts.mentioned(_REGRESSION)
     if start is not None and start >= LARGE:
         text = f"the first loss is {start:.4g}"

@@ -52,7 +52,7 @@ def judge(facts: Facts) -> Clues:
     over = symptoms.longest_skips < MOST_SKIPS_IN_A_ROW or symptoms.found_scale
     if scaled and symptoms.skipped and not symptoms.collapses and over:
         lowest = symptoms.lowest_scale
-        if lowest is None or lowest >= LOWEST_USUAL_SCALE or symptoms.good_losses > symptoms.skipped:
+        if lowest is None or lowest >= LOWEST_USUAL_SCALE or over:
             scale = "" if lowest is None else f", the scale stays at {lowest:g} or more"
             yield Clue(f"{symptoms.skipped} skipped steps{scale}", STRONG + FAIR, symptoms.at("first_skip"))
     yield from quote(facts.context.not_half, REFUTED, "no fp16, hence no scaler ({})")

@@ -39,7 +39,8 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
-from stayfinite.rules.numerics.first_losses import first_loss_far_above
+from stayfinite.rules.number_shapes import digits
+from stayfinite.rules.numerics.first_losses import classes_of, first_loss_far_above
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.numbers import finite, measured
 
@@ -51,17 +52,22 @@ _CODE = (
     r"=\s*torch\.randn\([^)]*requires_grad\s*=\s*True[^)]*\)\s*$|"
     r"=\s*(?:tf\.Variable\()?(?:tf\.random(?:\.|_)normal|tf\.random_uniform)\(\s*\[[^\]]*\]\s*\)\s*\)?\s*$|"
     r"=\s*np\.random\.(?:randn|normal|rand)\([^()]*\)\s*$|stddev\s*=\s*(?:[1-9]\d*|1\.0*)\b|"
-    r"random_normal_initializer\(\s*\)"
+    r"random_normal_initializer\(\s*\)|"
+    r"\b(?:np|torch|rng|random)\.(?:random\.)?(?:randn|normal|standard_normal)\([^()]*\) ?\* ?[1-9][\d.]*\s*$"
 )
 _SCALE = lazy_regex(
     r"\b[\w.]*(?:norm|gn|bn|ln)(?:_?\w{1,2})?\.(?:weight|gamma|scale)\b\W{1,3}(?:\w+\W{1,2})?"
     r"mean\s*[=: ]\s*(-?\d[\d.]*(?:e[+-]?\d+)?)",
     re.IGNORECASE,
 )
+FEW, EXACT = 3, 6
+"""Losses after a bad one that show a training, and digits in which a loss is a logarithm only where outputs are 0."""
 GEOMETRIC = 0.2
 """Mean change of log10(std) per layer that leaves the range over depth."""
 GAIN = 4.0
 """Standard deviation times the root of the width that leaves it, too."""
+NARROWEST = 64
+"""Inputs of a layer where nobody tells how many."""
 FIRST = 100.0
 """A first loss that no usual loss of scaled data has."""
 _SPREADS = ("init_std", "initializer_range", "weight_scale", "init_method_std", "weight_init_std", "init_scale_std")
@@ -78,6 +84,7 @@ def judge(facts: Facts) -> Clues:
     if alike is not None and alike.value:
         yield Clue(f"weight rows that start identical: {in_short(alike.value)}", STRONG + HINT, alike.where)
     yield from _zero_scales(facts)
+    yield from _outputs_at_start(facts)
     yield from _too_wide(facts)
     if facts.symptoms.crash:
         return
@@ -100,14 +107,30 @@ def _too_wide(facts: Facts) -> Clues:
         return
     spread, width = facts.settings.find(*_SPREADS), facts.settings.find(*_WIDTHS)
     std, inputs = (finite(each.value) if each else None for each in (spread, width))
-    wide = spread is not None and std is not None and inputs is not None and std * math.sqrt(max(inputs, 0)) >= GAIN
+    inputs = NARROWEST if inputs is None else inputs
+    wide = spread is not None and std is not None and std * math.sqrt(max(inputs, 0)) >= GAIN
     if wide and spread is not None:
-        text = f"{spread.name} {std:g} over {inputs:g} inputs: each layer multiplies the size of its input"
+        text = f"{spread.name} {std:g} over {inputs:g} inputs or more: each layer multiplies the size of its input"
         yield Clue(text, STRONG + HINT, spread.where)
     in_code = any(each.cause == "bad-init" for each in facts.settings.code_faults)
     first = symptoms.first_loss
     if (wide or in_code) and (symptoms.from_start or (first is not None and first >= FIRST)):
         yield Clue("numbers are out of range before the learning rate matters", FAIR + HINT, symptoms.at("start"))
+
+
+def _outputs_at_start(facts: Facts) -> Clues:
+    """The first loss alone is infinite, or that of outputs that are all 0 to the last digit and do not move."""
+    seen = facts.symptoms
+    if facts.context.half is None and seen.first_bad is not None and not seen.good_before:
+        alone = seen.bad == 1 and seen.bad_losses == 1 and seen.good_after > FEW
+        if alone and seen.falls:
+            yield Clue("only the first loss, before any update, is infinite or NaN", STRONG, seen.at("first_bad"))
+    first, classes = seen.first_loss, classes_of(facts) or seen.chance
+    if first is None or classes is None or classes < 3 or not seen.trouble:
+        return
+    if digits(first) >= EXACT and abs(first - math.log(classes)) < 1e-6:
+        text = f"the first loss is ln {classes:.0f} to the last digit: all outputs start at 0"
+        yield Clue(text, STRONG, seen.at("start"))
 
 
 def _zero_scales(facts: Facts) -> Clues:
@@ -125,7 +148,7 @@ RULE = Rule(
     fix="initialize by fan-in (kaiming_normal_ for ReLU, xavier_uniform_ else, std 0.02 for transformers), biases "
     "0, residual branches scaled by depth",
     prior=-4.5,
-    beats=("bad-initial-loss", "zero-gradient"),
+    beats=("bad-initial-loss", "zero-gradient", "metric-stuck", "loss-collapse"),
     observes={
         "activation.slope": "change of log10 of the activations' standard deviation a layer",
         "weights.identical_rows": "names of weight matrices whose rows are all the same; empty when none",

@@ -38,6 +38,9 @@ from stayfinite.rules.signs.numbers import measured
 FAR_ABOVE = 3.0
 """Multiple of ln(classes). Large models at their usual init, and pre-trained ones on other data, start at up to 2."""
 
+_DRAWN = r"\b(?:torch|np\.random)\.randn\b"
+"""Weights that the script draws itself: nothing pre-trained explains the first loss."""
+
 BEFORE_ANY_UPDATE = 10.0
 """Times ln(classes), in the very first step: no pre-trained model on other data does that badly."""
 
@@ -57,7 +60,9 @@ def judge(facts: Facts) -> Clues:
     first = facts.symptoms.first_loss
     if not classes or classes < 2 or first is None:
         return
-    far = first_loss_far_above(facts, BEFORE_ANY_UPDATE, by=1)
+    falls = facts.symptoms.last_loss is not None and facts.symptoms.last_loss < math.log(classes)
+    times = FAR_ABOVE if falls and facts.mentioned(_DRAWN) is not None else BEFORE_ANY_UPDATE
+    far = first_loss_far_above(facts, times, by=1)
     if far is not None:
         yield Clue(far.text, STRONG, far.where)
         return

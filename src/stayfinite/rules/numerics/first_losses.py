@@ -22,7 +22,8 @@ EARLY_STEP = 20
 """A later loss is no longer that of the initial weights."""
 
 _COUNTED = lazy_regex(
-    r"\b(\d{1,6})[- ](?:way|class(?:es)?|labels?|categories|symbols?)\b|\bln\((\d{1,6})\)", re.IGNORECASE
+    r"\b(\d{1,6})[- ](?:way|class(?:es)?|labels?|categories|symbols?|characters|letters)\b|\bln\((\d{1,6})\)",
+    re.IGNORECASE,
 )
 _SUMMED = r"reduction\W{1,3}['\"]?sum\b|size_average\s*=\s*False|\bvae\b|reduce_sum|torch\.sum"
 

@@ -67,6 +67,8 @@ _BOUNDED_TOO_LATE = lazy_regex(
     re.IGNORECASE,
 )
 """The result is clamped but not the exponent: the gradient is 0 times infinity."""
+_SHIFTED = lazy_regex(r"\bexp\([^()]*\)\s*/\s*\(?.{0,30}\bsum\(", re.IGNORECASE)
+"""A softmax in its own words."""
 _SPREAD_IN_WORDS = lazy_regex(r"log_{0,2}var|reparam\w*tri[sz]", re.IGNORECASE)
 _LIVES_ON_EXP = r"log_{0,2}var|\breparam\w*tri[sz]|\bvae\b|\btemperature\b\W+0?\.0\d|\blogit_scale\b"
 
@@ -99,7 +101,10 @@ def judge(facts: Facts) -> Clues:
         unbounded = (each for each in lines if _EXP.search(each.text) and not _BOUNDED.search(each.text))
         code = next((each for each in unbounded if not _bounded_before(each.text, bounded)), None)
         late = first_line(lines, _BOUNDED_TOO_LATE)
-        if late:
+        if late and _bounded_before(late.text, bounded) and _SHIFTED.search(late.text):
+            text = "the maximum is subtracted before exp: it overflows only where the scores already have"
+            yield Clue(f"{text} ({late.text.strip()[:100]})", REFUTED, late.where)
+        elif late:
             yield Clue(
                 f"the exp is bounded, but its exponent is not: {late.text.strip()[:140]}", STRONG + HINT, late.where
             )

@@ -31,6 +31,7 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import in_script
 from stayfinite.rules.facts import Facts, Line
+from stayfinite.rules.numerics.first_losses import classes_of
 from stayfinite.rules.numerics.formulas import code_lines, first_line
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.numbers import finite
@@ -124,7 +125,7 @@ def judge(facts: Facts) -> Clues:
     told = facts.mentioned(r"\b\d+ classes\b")
     counted = re.search(r"\b(\d+) classes\b", told.text, re.IGNORECASE) if told is not None else None
     classes = finite(facts.settings.value("num_classes", "num_labels", "n_classes", "classes", "nb_classes"))
-    classes = classes or (float(counted[1]) if counted is not None else None)
+    classes = classes or (float(counted[1]) if counted is not None else classes_of(facts))
     if classes and classes >= 2 and lowest is not None and facts.symptoms.points >= 2:
         floor = math.log(math.e + classes - 1) - 1
         if (

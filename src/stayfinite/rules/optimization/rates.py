@@ -16,7 +16,7 @@ from stayfinite.rules.signs.going_bad import went_bad
 DETECTION = (
     r"mm(?:det|cv|seg|ocr|pose|rotate|yolo|3d)|mmdetection|detectron|"
     r"(?:mask|faster|cascade|fast|rotated|oriented|sparse)[ _-]?r?-?cnn|retinanet|\bfpn\b|_fpn_|\byolo|efficientdet|"
-    r"\bssd(?:\b|\d{3})|yolact|SOLVER|IMS_PER_BATCH|NUM_GPUS|(?:samples|imgs|images)_per_gpu|[-_][123]x(?:[-_.]|\b)"
+    r"\bssd(?:\b|\d{3})|yolact|(?-i:SOLVER)|IMS_PER_BATCH|NUM_GPUS|(?:samples|imgs|images)_per_gpu|[-_][123]x(?:[-_.]|\b)"
 )
 """Frameworks and models whose recipes assume eight GPUs."""
 

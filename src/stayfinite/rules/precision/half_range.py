@@ -124,7 +124,7 @@ def collapse(facts: Facts) -> Clue | None:
     lowest, row, where = seen.lowest_scale, seen.longest_skips, seen.at("last_skip")
     by_intervals = any(run.counts_intervals and run.skipped_at_once < row for run in facts.runs)
     skips = f"{row} lines in a row count skipped steps" if by_intervals else f"{row} steps skipped in a row"
-    if lowest is not None and lowest <= NO_SCALE and row >= ROW:
+    if lowest is not None and lowest <= NO_SCALE and row >= ROW and not seen.found_scale:
         return Clue(f"{skips}, down to a scale of {lowest:g}", STRONG + HINT, where)
     if row >= 3 * ROW and (lowest is None or lowest <= STILL_LOW) and not seen.found_scale:
         return Clue(skips, STRONG, where)

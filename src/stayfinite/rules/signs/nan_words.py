@@ -56,7 +56,7 @@ _NONE = r"no|kein\w*|ohne|aucun\w*|sans|sin|ning\w+|nessun\w*|nenhum\w*|\u0431\u
 _SPOKEN_OF = lazy_regex(
     rf"\b(?:{_NONE}|not|never|without|isn't|aren't|if|when|whether|unless|until|skip\w*|check\w*|assert|ignore\w*|"
     r"filter\w*|"
-    r"ignor\w+|episode\w*|ep_?rew\w*|ep_?len\w*|replac\w+|remov\w+|drop\w*|fill\w*|nan_to_num|isnan|isinf|isfinite|"
+    r"prevent\w*|ignor\w+|episode\w*|ep_?rew\w*|ep_?len\w*|replac\w+|remov\w+|drop\w*|fill\w*|nan_to_num|isnan|isinf|isfinite|"
     r"detect_anomaly)\b|==|!=|"
     r"\b(?:best|improved from|previous|patience|initial|init|threshold|limit|lowest|highest|clip\w*|min_\w+|max_\w+)\b"
     r"[^.;\n]{0,30}\binf",

@@ -20,8 +20,8 @@ LEAST_LINES = 4
 NAMES: Mapping[str, tuple[str, ...]] = {
     "kl": ("kl", "actor/kl_loss", "actor/reward_kl_penalty", "kl_loss", "policy/policy_kl"),
     "entropy": (
-        "entropy", "actor/entropy", "actor/entropy_loss", "policy/entropy_avg", "policy/policy_entropy", "entropy_loss",
-        "approx_entropy", "ppo_actor/update/entropy/avg", "ppo/policy/entropy",
+        "entropy", "policy_entropy", "actor/entropy", "actor/entropy_loss", "policy/entropy_avg",
+        "policy/policy_entropy", "entropy_loss", "approx_entropy", "ppo_actor/update/entropy/avg", "ppo/policy/entropy",
     ),
     "ratio_mean": ("ratio_mean", "val/ratio"),
     "ratio_max": ("ratio_max",),
@@ -33,8 +33,9 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "advantage_std": ("advantage_std",),
     "equal_groups": ("equal_groups", "frac_reward_zero_std"),
     "reward": (
-        "reward", "critic/score/mean", "critic/rewards/mean", "rollout/reward_mean", "rollout/raw_reward",
-        "reward/avg_raw_reward", "ppo_actor/task_reward/avg", "ppo_actor/final_reward/avg", "env/reward_mean",
+        "reward", "mean_reward", "critic/score/mean", "critic/rewards/mean", "rollout/reward_mean",
+        "rollout/raw_reward", "reward/avg_raw_reward", "ppo_actor/task_reward/avg",
+        "ppo_actor/final_reward/avg", "env/reward_mean",
         "objective/scores",
     ),
     "length": (

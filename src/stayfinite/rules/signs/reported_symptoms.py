@@ -190,7 +190,10 @@ _FROM_SCRATCH = lazy_regex(
     r"\b(?:like|as|different from|begins?|starts?|back)\b[^.;\n]{0,48}\bfrom scratch\b(?![^.\n]{0,20}\?)", re.IGNORECASE
 )
 """What is no news of a training that was not to continue another one."""
-_LOGGED = lazy_regex(r"\b(?:INFO|DEBUG)(?: -|:|\]|\()|^\W*=> ")
+_LOGGED = lazy_regex(
+    r"\b(?:INFO|DEBUG)(?: -|:|\]|\()|^\W*=> |"
+    r"^\W*(?:\w+ \d+: )?(?:[Dd]ecay|[Rr]educ|[Dd]ecreas|[Ll]ower|[Aa]djust)ing (?:the )?(?:learning rate|lr)\b"
+)
 """A program's remark: `MIoU does not improve` is how it picks the best checkpoint."""
 
 _CODE = lazy_regex(

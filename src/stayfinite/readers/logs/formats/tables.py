@@ -162,6 +162,7 @@ _BARE_ROW = lazy_regex(
 _PART_DONE = lazy_regex(
     rf"\s*+(?P<step>\d{{2,9}})\s+\d{{1,3}}%\s+\(\d+m\s?\d+s(?: \(?- \d+m\s?\d+s\)?)?\)\s+(?P<loss>{NUMBER})\b"
 )
+_OF_ALL = lazy_regex(rf"\s*+(?P<step>\d{{1,9}})\s*/\s*(?P<total>\d{{2,9}})\s*:\s*(?P<loss>{NUMBER})\s*$")
 _ALONE = lazy_regex(
     r"\s*(?:tensor\()?(\d{5,}\.\d+|\d(?:\.\d+)?e\+?\d{1,3}|nan|inf)(?:,[^()\n]{0,80}\)|\))?\s*$", re.IGNORECASE
 )
@@ -178,6 +179,7 @@ class BareRows(Format):
         299 nan
         (300, nan)
         5000 5% (0m 12s) 2.9460 Gil / Portuguese
+           0/ 200000: 27.8817
 
     The first number counts up, the second is the loss. A single row may be anything, so the first is only remembered,
     unless it is NaN. A lone number may be a score or a reward; two in a row above 10,000 are losses.
@@ -197,8 +199,8 @@ class BareRows(Format):
         if alone is not None:
             self.is_open = True
             return Reading("plain", fields=[("loss", *alone.span(1))], has_shape=False) if follows else None
-        done = _PART_DONE.match(line, start)
-        if done is not None:
+        done = _PART_DONE.match(line, start) or _OF_ALL.match(line, start)
+        if done is not None and _MEASURED.search(done["loss"]):
             return Reading("plain", fields=fields_of(done), has_shape=False)
         row = _BARE_ROW.match(line, start)
         self.is_open = row is not None and _MEASURED.search(row[2]) is not None
