@@ -10,6 +10,7 @@ from itertools import pairwise
 from statistics import median
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.log_names import plain
 from stayfinite.core.series import RUNNING_AVERAGE, Message, Point, RunSeries, Track
 from stayfinite.rules.contradictions import USUAL_WITH, contradictions, sums_by_epoch
 from stayfinite.rules.crashes import crash_in, hung
@@ -79,6 +80,11 @@ _INSIDE = lazy_regex(
 """Numbers of the loss, model, gradients or rewards: one that ends non-finite is enough."""
 _EMPTY_MEAN = lazy_regex(r"mean of empty slice", re.IGNORECASE)
 """A mean over nothing: a NaN metric next to it means no more than that."""
+_NAMED = lazy_regex(r"\s*([A-Za-z][\w ]{0,40}?)\s*[:=]")
+_REGRESSES = lazy_regex(
+    r"\bloss\W{1,3}[\w.]{0,20}?(?:mse|mae|mean_(?:squared|absolute)|huber)|\b(?:MSE|L1|SmoothL1|Huber)Loss\b",
+    re.IGNORECASE,
+)
 _PART = lazy_regex(r"loss|grad|weight|param|activation|logit", re.IGNORECASE)
 
 
@@ -94,6 +100,8 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
     )
     if seen.chance is None and (classes := at_told_chance(runs, notes)) is not None:
         seen = replace(seen, chance=classes)
+    if "acc" in seen.zero_score and any(_REGRESSES.search(text) for _, text in notes):
+        seen = replace(seen, zero_score="")  # a regression has no right answers
     usual = {kind for kind, words in USUAL_WITH.items() if any(words.search(text) for _, text in notes)}
     if usual:
         seen = replace(seen, contradictions=tuple(each for each in seen.contradictions if each.kind not in usual))
@@ -249,9 +257,21 @@ def _printed(seen: Measured, finite: int) -> Message | None:
     found = next((message for message in after if prints_not_finite(message.text)), None)
     if end:
         return found
+    if found is not None and _recovers(seen.run, found):
+        return None
     found = found or turned_not_finite(seen.run.messages)
     of_nothing = found is not None and not _PART.search(found.text) and _means_of_nothing(seen.run)
     return None if of_nothing else found
+
+
+def _recovers(run: RunSeries, printed: Message) -> bool:
+    """Whether the number that a line prints is finite in every later one: at first it was one of no rows."""
+    name = plain(_NAMED.match(printed.text)[1]) if _NAMED.match(printed.text) else ""
+    track = run.metrics.get(name)
+    later = (
+        [] if track is None else [v for v, at in zip(track.values, track.lines, strict=True) if at > printed.last_line]
+    )
+    return len(later) > FEW and all(map(math.isfinite, later))
 
 
 def _means_of_nothing(run: RunSeries) -> bool:

@@ -283,6 +283,8 @@ RULE = Rule(
     says={
         r"invalid jpeg data|corrupt jpeg data: premature end|image file is truncated|cannot identify image file": PROOF,
         r"found nan in observations": PROOF,
+        r"\b(?:invalid|missing|corrupt\w*)\b.{0,40}\b(?:label|target|feature|annotation)s?\b.{0,120}\b(?:label|target|annotation)\W{1,3}"
+        r"(?:null|none|undefined|nan)\b": PROOF,
         r"found indices in 'edge_index' that are larger than": STRONG + FAIR,
         r"there are 0-in-degree nodes in the graph": STRONG + FAIR,
         r"can'?t convert np\.ndarray of type numpy\.object_": PROOF,

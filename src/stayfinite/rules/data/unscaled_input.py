@@ -44,6 +44,8 @@ _REGRESSION = (
     r"forecast|\bprice"
 )
 _RAW = (
+    r"\bno (?:rescal\w+|normali[sz]ation of (?:the )?(?:inputs?|images?|data))\b|"
+    r"\b(?:without|not) (?:re)?scal(?:ing|ed)\b|\bun(?:re)?scaled (?:input|image|feature|target|pixel|data)\w*|"
     r"raw (?:pixel|feature|value|input|target|price|column|data|table)s?\b|\b0 ?(?:-|to|\.\.) ?255\b|"
     r"\b(?:dataset|mnist|cifar\w*|train_?set|train_data)\.data\b(?!.*(?:/ ?255|div)).{0,80}\.float\(\)|"
     r"values? (?:up to|of|around|in the) (?:\d{4,}|thousands|millions|1e\d)|"

@@ -130,7 +130,7 @@ _CALLED = lazy_regex(r"[\w.\[\]]+")
 _NO_FORMULA = lazy_regex(
     r"\b(?:wandb|self|logger|logging|writer|trainer|mlflow|run|accelerator)\.log\(|\bNormalize\(|"
     r"^\s*(?:[#\"']|import |from |print\(|def |class |@)|https?://|"
-    r"\b(?:head_dim|d_k|d_model|hidden_size|embed_dim|dim_head|num_heads|fan_in|fan_out|len\()|init\w*\.|init\(|"
+    r"\b(?:head_dim|d_k|d_model|hidden_size|embed_dim|dim_head|num_heads|fan_in|fan_out|len\()|sqrt\(\s*(?:d|dk|d_h|dim|n_?heads?|\d+)\s*\)|init\w*\.|init\(|"
     r"\.item\(\)|no_grad|\bppl\b|perplexity|\blr\b|learning_rate|total_norm|grad_norm|[/\\]norm\w*[/\\.]|"
     r"[\w.-]+/[\w.-]+/[\w.-]+|\b\d{2,}/\d{2,}",
     re.IGNORECASE,

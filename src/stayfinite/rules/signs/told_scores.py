@@ -22,6 +22,7 @@ _ZERO = lazy_regex(
     r"\b(?:is|are|stays?|remains?|was|always|only|gives?|gets?|=)\s(?:\w+ ){0,2}(?:zero|0(?:\.0+)?)(?:\s?%)?(?![\d.])|"
     r"\b(?:acc(?:uracy)?|bleu|f1|m?ap(?:50)?|m?iou|dice)\b\s?[:=]\s?0(?:\.0+)?\s?%?\s(?:for|in|at|after|on) (?:all|"
     r"every|each|\d)|"
+    r"\b(?:validation|evaluation|benchmarks?|scores?)\b[^\n;.\d]{0,24}\s?=\s?0(?:\.0+)?\b(?!\.?\d)|"
     r"\b(?:wer|cer|error rate)\b[^\n;.\d]{0,16}(?:100(?:\.0+)?\s?%|1\.0+\b|100\.0+\b)|"
     r"\bacc(?:uracy)?\b[^\n;.\d]{0,16}\b(?:never|not) (?:\w+ )?(?:above|over|beyond|exceeds?|higher than)\b",
     re.IGNORECASE,
@@ -103,7 +104,7 @@ _AGAINST = lazy_regex(
 _BOTH_SIDES = lazy_regex(r"\btrain.*\b(?:test|val|eval)|\b(?:test|val|eval).*\btrain", re.IGNORECASE)
 _PLAIN = lazy_regex(
     r"\b(acc(?:uracy)?|bleu|rouge-?[12l]?|f1|m?ap(?:50)?|m?iou|dice|recall|precision|auc|auroc|[wc]er)\b"
-    r"(?:\s?[:=(]|\s(?:is|of|was|at))?\s{0,2}(0?\.\d+|\d+(?:\.\d+)?)(?![\d.]*\s?(?:->|\u2192|[a-df-z*/+x]))\s?(%?)",
+    r"(?:\s?[:=(]|\s(?:is|of|was|at))?\s{0,2}(0?\.\d+|\d+(?:\.\d+)?)(?![\d.]*\s?(?:->|\u2192|(?!(?:after|on|at|for|in|as|and|from|throughout)\b)[a-df-z*/+x]))\s?(%?)",
     re.IGNORECASE,
 )
 """A score and its number, without a word between that judges it."""
@@ -151,6 +152,8 @@ def _is_hopeless(name: str, value: float, percent: str) -> bool:
         return share >= 0.95
     if name in ("auc", "auroc"):
         return 0.49 <= share <= 0.505
+    if name.startswith("acc") and share == 0.1:
+        return True
     return share <= NOTHING if name == "bleu" or value != 1 else False
 
 

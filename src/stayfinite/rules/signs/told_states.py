@@ -63,6 +63,7 @@ _STATES = {
         r"increas|ris(?:e|es|ing)\b|climb|exceed|surpass|"
         r"updat|decay|warm|follow|pick\w* up|take\w* off|mak(?:e|es|ing) (?:any )?progress|"
         r"be(?:ing)? (?:updated|trained|changed))\w*|"
+        r"\bneither (?:of them )?(?:drops?|falls?|decreas\w+|improv\w+|moves?|changes?|goes down)\b|"
         r"\blearn(?:s|ed|ing)? nothing\b|\b(?:decreas|drop|fall|learn|converg)\w* (?:very|too|extremely|really|"
         r"so) slow\w*|"
         r"\b(?:stuck|(?<!not )flat|unchanged|(?<![\"'])constant|(?<!not )frozen|plateau\w*|stagnat\w*|flat-?lin\w*|"
