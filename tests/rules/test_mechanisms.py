@@ -43,6 +43,12 @@ TWO_EVALUATIONS += "eval_loss = 1.454613924\neval_micro_f1 = {0}\neval_macro_f1 
 NARROWS = "step {}00 entropy {:.3f} reward {:.3f}\n"
 ADDS_UP = "epoch {} loss {:.3f} val accuracy {:.4f}\n"
 BF16_WEIGHTS = "torch_dtype=torch.bfloat16, the backbone is frozen\nHF Trainer, learning_rate=1e-6, 2 epochs\n"
+NO_NORM = "".join(f"{{'loss': {0.6 + i % 3 / 5}, 'grad_norm': nan, 'epoch': {i / 5}}}\n" for i in range(1, 6))
+ONLY_EVALUATION = "train loss: {} val_loss: {}\n"
+ANSWERS = (
+    "step:{} - actor/pg_loss:0.0 - critic/score/mean:{} - critic/advantages/max:{} - response_length/clip_ratio:{}\n"
+)
+FLAIR = "EPOCH\tTIMESTAMP\tBAD_EPOCHS\tLEARNING_RATE\tTRAIN_LOSS\tDEV_LOSS\tDEV_PRECISION\tDEV_RECALL\tDEV_F1\n"
 COSTS = "".join(f"Cost after iteration {i}000: {0.63 * 0.9**i:.6f}\n" for i in range(1, 9))
 DRAWN = [f"{i}0000/ 90000: {x}\n" for i, x in enumerate((27.8817, 3.2133, 2.5633, 2.4045, 2.1546, 2.0461, 1.9804))]
 WAITING = "mmdet - INFO - Epoch [1][5{}01/9000] lr: 1e-2, time: {2}, data_time: {1}, loss: {3:.4f}\n".replace(
@@ -98,6 +104,51 @@ PAIRS = {
         "probability-loss-on-logits",
         Example(NEVER, "model.add(Dense(10, activation='tanh'))\nmodel.compile(loss='categorical_crossentropy')\n"),
         Example(FALLS, "model.add(Dense(10, activation='tanh'))\nmodel.compile(loss='mse')\n"),
+    ),
+    "fp16-twice-under-an-adapter": (
+        "double-fp16",
+        Example(NO_NORM, 'kwargs = {"torch_dtype": torch.float16}\nTrainingArguments(fp16=True)\nadapter: LoRA\n'),
+        Example(NO_NORM.replace("nan", "1.3"), 'kwargs = {"torch_dtype": torch.float32}\nfp16: true\nadapter: LoRA\n'),
+    ),
+    "a-squared-error-below-zero": (
+        "flipped-sign",
+        Example("".join(f"epoch {i} loss: {-2.5e5 * 3**i:.4e}\n" for i in range(5)), "weights = 1 + a * y, MSE\n"),
+        Example("".join(f"epoch {i} loss: {2.5 / 3**i:.4e}\n" for i in range(5)), "weights = 1 + a * y, MSE\n"),
+    ),
+    "an-output-that-goes-through-numpy": (
+        "detached-loss",
+        Example("the loss does not change at all\n", "out_a = torch.tensor(out.detach().cpu().numpy()[rows])\n"),
+        Example(FALLS, "rows = torch.tensor(out.detach().cpu().numpy() > 0)\n"),
+    ),
+    "weights-whose-names-are-skipped": (
+        "architecture-mismatch",
+        Example("the accuracy stays at 0.1 from the first epoch on\n", "net.load_state_dict(state, strict=False)\n"),
+        Example(FALLS, "net.load_state_dict(state, strict=False)\n"),
+    ),
+    "labels-that-a-map-does-not-know": (
+        "bad-data-row",
+        Example(5 * ONLY_EVALUATION.format(0.58, "nan"), "y_val = y_val.map({'no': 0, 'yes': 1})\n"),
+        Example("".join(ONLY_EVALUATION.format(9 / 2**i, 9 / 2**i) for i in range(5)), "y_val = y.map({'no': 0})\n"),
+    ),
+    "rows-longer-than-the-limit": (
+        "truncation",
+        Example("# 9684 tokens\n# 9458 tokens\n# 8864 tokens\n" + FALLS, "max_seq_length: 4096\n"),
+        Example("# 684 tokens\n# 458 tokens\n# 864 tokens\n" + FALLS, "max_seq_length: 4096\n"),
+    ),
+    "a-column-far-from-unit-scale": (
+        "unscaled-input",
+        Example("| Feature | Min | Max |\n|---|---|---|\n| time | 5,714 | 77,785 |\n" + NEVER),
+        Example("| Feature | Min | Max |\n|---|---|---|\n| time | -1.7 | 2.1 |\n" + FALLS),
+    ),
+    "answers-that-are-all-worth-nothing": (
+        "grpo-zero-advantage",
+        Example("".join(ANSWERS.format(i, 0.0, 0.0, 0.2 + i / 50) for i in range(24))),
+        Example("".join(ANSWERS.format(i, i / 40, 1.2, 0.2) for i in range(24))),
+    ),
+    "scores-beside-times-of-day": (
+        "label-imbalance",
+        Example(FLAIR + "".join(f"{i}\t18:5{i}:16\t0\t0.15\t{9.6 - i / 5}\t9.5\t0.0\t0.0\t0.0\n" for i in range(6))),
+        Example(FLAIR + "".join(f"{i}\t18:5{i}:16\t0\t0.15\t{9.6 / 2**i}\t2.5\t0.7\t0.7{i}\t0.7\n" for i in range(6))),
     ),
     "one-infinite-loss-before-any-update": (
         "bad-init",
@@ -745,3 +796,17 @@ def test_a_function_with_an_edge_is_no_proof_beside_an_overflow() -> None:
     beside = {f.cause: f for f in rank(Example(line, "fp16: true\n").facts(), all_rules())}
     assert alone.cause == "loss-formula-singularity"
     assert beside["loss-formula-singularity"].confidence < alone.confidence
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        Example("".join(f"{i} {i * 0.4:.1f}\n" for i in range(9)) + FALLS),
+        Example("Training Accuracy: -nan\n" + "".join(f"Training Accuracy: 0.{i}61\n" for i in range(4, 9))),
+        Example("".join(f"epoch {i} loss: {582 / 3**i:.3f} val_acc: 0.0\n" for i in range(5)), "compile(loss='mse')\n"),
+        Example(FALLS, "model.add(Dense(9, activation='softmax'))\nloss='categorical_crossentropy'\n"),
+        Example("warning (Triggered internally at /opt/conda/conda-bld/work/torch/csrc/arg_parser.cpp:882.)\n" + FALLS),
+    ],
+)
+def test_what_only_resembles_trouble_is_left_in_peace(fine: Example) -> None:
+    assert not [each for each in rank(fine.facts(), all_rules()) if each.severity != "info"]

@@ -27,7 +27,7 @@ from stayfinite.rules.signs.witness import not_finite
 WEAK = 0.06
 """Confidence from which a cause's clues are weighed; alone they would not do."""
 
-DECIDED = 0.9
+DECIDED = 0.8
 """A cause of this confidence stands as the rules have it."""
 
 CLUES = 1.0

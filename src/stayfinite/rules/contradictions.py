@@ -41,7 +41,7 @@ _SCORED = lazy_regex(r"acc(?:uracy)?$|precision|recall|f1|auc|bleu|iou|dice")
 MAY_BE_NEGATIVE = (
     r"\belbo\b|\bvae\b|variational|log[-_ ]?likelihood|\bnll|\bflow\b|\bglow\b|"
     r"entropy[-_ ]?(?:bonus|reg|coef|loss_coef)|"
-    r"\bppo\b|\breward|policy|\bwgan|adversarial|\bcosine|\bmixture|\bmdn\b|\bgaussian|dice|jaccard|\biou|uncertainty|"
+    r"\bppo\b|\breward|policy|\bwgan|adversarial|\bcosine|\bmixture|\bmdn\b|\bgaussian|(?<![a-z])dice|jaccard|\biou|uncertainty|"
     r"si-?s[nd]r|\bssim\b|\bkl\b|\bmutual|contrastive"
 )
 """Words of losses that may be negative in a healthy run."""

@@ -29,7 +29,12 @@ BARELY_ABOVE = 1.1
 """Shares in percent are larger."""
 OVER = 20.0
 """A larger share is one in percent."""
-CLAMPS = {"Keras keeps probabilities above 1e-7": (16.118, 15.942), "BCELoss cuts logarithms at -100": (100.0,)}
+CLAMPS = {
+    "Keras keeps probabilities above 1e-7": (16.118, 15.942),
+    "probabilities are kept above 1e-8": (18.421,),
+    "probabilities are kept above 1e-9": (20.723,),
+    "BCELoss cuts logarithms at -100": (100.0,),
+}
 """What one wrong answer costs a network whose outputs are saturated."""
 CLAMP_OF_CAFFE = 87.3365
 """-ln of the smallest normal float32."""

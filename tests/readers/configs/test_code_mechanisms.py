@@ -274,3 +274,32 @@ def test_quoted_parts_of_a_program_are_read_together(text: str) -> None:
     assert [each.cause for each in faults_in_lines(text.split("\n"), "notes.txt")] == [EXCERPTS[text]] * bool(
         EXCERPTS[text]
     )
+
+
+@pytest.mark.parametrize(
+    "picked",
+    [
+        "score = -losses['total']\nif score < best_score:\n    best_score = score\n    save()",
+        "if val_loss > best_loss:\n    best_loss = val_loss",
+        "if best_acc > acc:\n    best_acc = acc\n    torch.save(model.state_dict(), 'best.pt')",
+        "if wer >= self.best_wer:\n    self.save_checkpoint('best.pt')",
+    ],
+)
+def test_a_checkpoint_that_is_picked_by_the_wrong_end_is_told(picked: str) -> None:
+    assert [each.cause for each in mechanisms_in(ast.parse(picked), whole=False)] == ["flipped-sign"]
+
+
+@pytest.mark.parametrize(
+    "picked",
+    [
+        "score = -val_loss\nif score > best_score:\n    best_score = score\n    save()",
+        "score = -val_loss\nif score < best_score + delta:\n    counter += 1\nelse:\n    save()",
+        "if val_loss > best_loss:\n    patience -= 1",
+        "if best_loss > val_loss:\n    best_loss = val_loss",
+        "if acc > best_acc:\n    best_acc = acc",
+        "if score < best:\n    best = score",
+        "if loss_scale > best_acc:\n    best_acc = acc",
+    ],
+)
+def test_a_checkpoint_that_is_picked_by_the_right_end_is_left_alone(picked: str) -> None:
+    assert mechanisms_in(ast.parse(picked), whole=False) == []

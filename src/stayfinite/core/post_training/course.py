@@ -122,6 +122,11 @@ class Course:
         """Whether all values in the long window equal this one."""
         return all(abs(each - value) <= 1e-9 for each in self._newest)
 
+    def ends_in(self, value: float) -> bool:
+        """Whether the newest values, three levels long, equal this one, or all of a long window do."""
+        end = self._newest[-3 * self._late :]
+        return len(end) >= 3 * self._late and all(abs(each - value) <= 1e-9 for each in end)
+
     @property
     def long(self) -> bool:
         """Whether there are enough values for a long level."""

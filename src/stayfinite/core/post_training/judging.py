@@ -145,12 +145,12 @@ def _no_advantage(step: int, courses: Courses) -> Iterator[Sign]:
     groups, spread, reward = courses.get("equal_groups"), courses.get("advantage_std"), courses.get("reward")
     if groups is not None and groups.sustained and groups.only(1.0):
         signal, course = "equal_groups", groups
-    elif groups is None and spread is not None and spread.sustained and spread.only(0.0):
+    elif groups is None and spread is not None and spread.sustained and spread.ends_in(0.0):
         signal, course = "advantage_std", spread
     else:
         return
     # With one group per batch, equal groups in a row may be chance; a constant reward is not.
-    if not course.long and (reward is None or reward.highest > reward.lowest):
+    if course is groups and not course.long and (reward is None or reward.highest > reward.lowest):
         return
     more = _level(courses, "reward", "cut_off", "entropy")
     variant, seen = "", "every answer to a prompt gets the same reward"
@@ -185,6 +185,8 @@ def _length_pays(step: int, courses: Courses) -> Iterator[Sign]:
     if length is None or reward is None or not length.judged or not reward.judged:
         return
     cut = courses.get("cut_off")
+    if reward.late <= 0 and _at_worst(reward):
+        return  # nothing is rewarded
     if cut is not None and _rose_to(cut, MOSTLY_CUT, MOSTLY_CUT_MORE) and not reward.rose(2.5):
         # If many were truncated from the start, the task is like that.
         if cut.late >= 2 * cut.early and reward.late >= reward.early - 2.0 * reward.noise:

@@ -45,11 +45,20 @@ class RankState:
         self._loss_seen = False
         self._skips = 0.0
         self._counted_at: float | None = None
+        self._unnamed: set[int] = set()
+        self._named = 0
 
     @property
     def kind(self) -> str:
         """The most frequent format, preferring lines with a loss; ties go to the one seen first."""
         return max((kind for kind in self._kinds if kind), key=self._kinds.__getitem__, default="")
+
+    @property
+    def told(self) -> RunSeries:
+        """The series, without numbers that have no name where losses have one."""
+        if not self._unnamed or self._named < len(self._unnamed):
+            return self.series
+        return self.series.with_points(each for each in self.series.points if each.line not in self._unnamed)
 
     def take(
         self, reading: Reading, names: Sequence[str], lines: Sequence[int], groups: Sequence[Sequence[str]]
@@ -121,6 +130,10 @@ class RankState:
         columns = {**columns, "step": steps}
         if reading.kind == "keras" and "epoch" not in columns and self._epoch is not None:
             columns["epoch"] = [self._epoch] * len(lines)  # its heading is a line of its own
+        if "loss" in columns and reading.is_named:
+            self._named += len(lines)
+        elif "loss" in columns:
+            self._unnamed.update(lines)
         if "loss" in columns:
             self._loss_seen = self._loss_seen or not reading.loss_is_sum
         elif reading.loss_is_expected and (self._loss_seen or _has_no_loss(columns)):

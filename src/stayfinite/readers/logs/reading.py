@@ -70,6 +70,8 @@ class Reading:
     """One such line per epoch, unless other lines have steps."""
     has_shape: bool = True
     """False: the meaning depends on earlier lines, so each line is parsed again."""
+    is_named: bool = True
+    """False: its loss has no name, and gives way to those of the log that have one."""
     loss_is_sum: bool = False
     """The line has only terms of the loss; their sum is used unless the log has the total elsewhere."""
     is_summary: bool = False

@@ -120,7 +120,7 @@ class TextReader:
             series.messages = state.messages.listed(self.source, series.rank)
             series.kind = state.kind
         states[0][1].series.opening = self._opening
-        return [state.repeated.measured(state.series) for _, state in states]
+        return [state.repeated.measured(state.told) for _, state in states]
 
     def _split(self, line: str, number: int) -> None:
         """Separate a progress bar from text printed after it, and lists of a history into epochs."""

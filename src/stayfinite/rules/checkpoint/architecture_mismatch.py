@@ -61,6 +61,7 @@ _KEYS = (
     r"keys? (?:are |is )?(?:missing|unexpected|not found) (?:in|from) (?:the )?(?:checkpoint|state_?dict)"
 )
 _PEFT = r"target modules .{0,200}not found in the base model|no modules? targeted"
+_LENIENT = r"load_state_dict\([^()]*(?:\([^()]*\)[^()]*)*strict\s*=\s*False"
 _GROUP_SIZE = r"parameter group that doesn'?t match the size of optimizer'?s group"
 """The optimizer was saved with another number of parameters: those of another model."""
 _STATE = r"[\\/]optim[\\/]\w+\.py|\bexp_avg\w*\.\w+_\(|\bbuf\.mul_\(|momentum_buffer|\boptim\w*\.step\(\)"
@@ -106,6 +107,8 @@ def judge(facts: Facts) -> Clues:
         text = f"in the optimizer's step, {re.findall(_UNLIKE, unlike.text)[-1]}: its state is that of another model"
         yield Clue(text, PROOF, unlike.where, fix="load only the weights, and start with a new optimizer")
     yield from quote(facts.said(_PEFT), STRONG + HINT, "{:.240}")
+    if not shapes and not keys and facts.symptoms.trouble and facts.symptoms.crash is None:
+        yield from quote(facts.mentioned(_LENIENT), STRONG, "names that do not match are skipped: {:.100}", risk=True)
 
 
 def _refusal(facts: Facts, pattern: str) -> Message | None:

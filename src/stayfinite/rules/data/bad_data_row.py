@@ -149,6 +149,7 @@ _REGRESSES = lazy_regex(
 _CLASSIFIES = lazy_regex(
     r"(?:cls|class|classifier|classification|ce|conf|obj|objectness|att|hm|heatmap)(?:[_ ]loss)?$", re.IGNORECASE
 )
+_MAPPED = r"\b\w*(?:label|target|y)\w*\s*=\s*[\w.\[\]'\"]+\.map\("
 _IN_LOADER = r"\bin (?:__getitem__|pull_item|load_image|collate_fn|default_collate)\b"
 ORDINARY = 100.0
 """A loss term that never exceeded this did not explode."""
@@ -171,6 +172,11 @@ def judge(facts: Facts) -> Clues:
         or impossible
         or facts.said(r"(?<![\w.])nan(?!\w)") is not None
     )
+    only_evaluation = symptoms.bad_evals > 1 and not (symptoms.bad or symptoms.bad_losses)
+    if only_evaluation and (mapped := facts.mentioned(_MAPPED)) is not None:
+        yield Clue(
+            f"map() gives NaN for what its table lacks: {mapped.text.strip()[:100]}", STRONG + HINT, mapped.where
+        )
     if weights_survived(facts):
         yield Clue("NaN comes and goes: it depends on the batch", 2.8, symptoms.at("first_bad"))
     told = refused or skipped

@@ -34,12 +34,16 @@ often loses nothing by reading their beginning.
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.rules.data.lookups import longest_input
 from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule, quote, reaches
 
 CUT = 0.05
 """Share of truncated rows that matters."""
 
+FEW = 3
+"""Rows whose lengths are no accident."""
+_TOKENS = lazy_regex(r"\W*(\d[\d,]*) tokens\W*$", re.IGNORECASE)
 _REMOVED = lazy_regex(
     r"\bremoved (\d+) (?:out )?of (\d+)\b.{0,60}\b(?:labels?\b.{0,20}-100|truncat|no (?:response|answer))",
     re.IGNORECASE,
@@ -60,6 +64,7 @@ def judge(facts: Facts) -> Clues:
     yield from reaches(facts, "data.truncated_share", CUT, "{:.0%} of the rows are truncated", proof=0.2)
     yield from quote(facts.said(r"likely due to `?truncation"), PROOF)
     yield from quote(some_keep_labels(facts), PROOF + FAIR)
+    yield from _printed_lengths(facts)
     for message in facts.all_said(r"\b(?:image|video|audio|vision|multimodal)\b.{0,60}\b(?:not match|mismatch)"):
         found = _PLACEHOLDERS.search(message.text)
         numbers = [int(number) for number in found.groups() if number] if found is not None else [0, 0]
@@ -67,6 +72,15 @@ def judge(facts: Facts) -> Clues:
             cut = f"only {numbers[0]} of {numbers[1]} image tokens are left in the row"
             yield Clue(f"{cut}: {message.text.strip()[:120]}", PROOF + STRONG, message.where)
             return
+
+
+def _printed_lengths(facts: Facts) -> Clues:
+    """Lengths of rows that somebody prints, all beyond the limit."""
+    limit = longest_input(facts)
+    told = [(found, each.count) for each in facts.messages if (found := _TOKENS.match(each.text)) is not None]
+    lengths = [int(found[1].replace(",", "")) for found, _ in told]
+    if limit is not None and sum(count for _, count in told) >= FEW and min(lengths) > limit[0]:
+        yield Clue(f"rows of {min(lengths):,} tokens and more are cut at {limit[1]}", STRONG + FAIR, limit[2])
 
 
 def some_keep_labels(facts: Facts) -> Line | None:

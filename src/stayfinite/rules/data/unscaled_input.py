@@ -35,6 +35,7 @@ Trees do not mind scales.
 import math
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.known import is_on
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule, quote, reaches
@@ -65,6 +66,7 @@ _SCALES = (
     "scale", "normalize", "normalise", "standardize", "standardise", "do_normalize", "scaling", "normalization",
     "scale_data", "normalize_inputs", "normalize_targets", "scaler", "input_norm", "norm_data",
 )  # fmt: skip
+_NUMBER = lazy_regex(r"~?(-?\d[\d,]*\.?\d*(?:e[-+]?\d+)?)", re.IGNORECASE)
 HUGE = 1e9
 """No units of a target give such an error."""
 LARGE = 1e3
@@ -93,6 +95,7 @@ def judge(facts: Facts) -> Clues:
     if not sick or symptoms.healthy:
         return
     yield from quote(raw, STRONG, "the data is not scaled: {:.100}")
+    yield from quote(_described(facts), STRONG)
     if raw is None and facts.mentioned(_SCALED) is None:
         yield from quote(
             facts.mentioned(_AS_READ), STRONG, "images are read from 0 to 255, and nothing scales them: {:.80}"
@@ -112,6 +115,21 @@ def judge(facts: Facts) -> Clues:
         yield Clue(f"a regression ({regression.text.strip()[:80]})", HINT + 0.5, regression.where, risk=True)
     if facts.context.half is not None and raw is None:
         yield Clue(f"fp16 explains most of it ({facts.context.half.text})", AGAINST, facts.context.half.where)
+
+
+def _described(facts: Facts) -> Line | None:
+    """A printed table of columns with their extremes, one of which is far from unit scale."""
+    extremes: list[int] = []
+    for where, text in facts.lines:
+        cells = [cell.strip() for cell in re.split(r"\||\t|\s{2,}", text.strip().strip("|"))]
+        if (found := [at for at, cell in enumerate(cells) if cell.lower() in ("min", "max")]) and len(cells) > 2:
+            extremes = found if cells[0].lower() in ("", "feature", "column", "input", "name", "variable") else []
+            continue
+        numbers = [_NUMBER.fullmatch(cells[at]) for at in extremes if at < len(cells)]
+        values = [abs(float(number[1].replace(",", ""))) for number in numbers if number is not None]
+        if len(values) == len(extremes) > 0 and max(values) >= LARGE:
+            return Line(where, f"column {cells[0][:40]} reaches {max(values):,.6g}")
+    return None
 
 
 def _huge_error(facts: Facts) -> Line | None:

@@ -81,7 +81,7 @@ _LIBRARY_STATUS = (
     r"cublas_status_(?:not_supported|execution_failed|arch_mismatch|invalid_value|not_initialized)"
 )
 _OTHER_PLACE = (
-    r"\b(?:docker|container|conda|colab|kaggle|environment|env|requirements)\b.{0,60}\b(?:fine|works?|ok|normal|"
+    r"\b(?:docker|container|conda|colab|kaggle|environment|env|requirements)\b.{0,60}(?<![/\\])\b(?:fine|works?|ok|normal|"
     r"no nan|stable)\b|"
     r"\b(?:without|disabl\w+|turning off|cudnn\W{0,2}(?:=|off|disabled)) ?(?:cudnn|apex|xformers|triton|mkl|nccl|"
     r"cudnn\.benchmark|tf32|0|false)\b.{0,30}\b(?:fine|works?|ok|normal|no nan|stable|finite|trains?)\b"
@@ -144,7 +144,7 @@ def _divided_as_integers(facts: Facts) -> Clue | None:
     seen = facts.symptoms
     zero = seen.zero_score or seen.still_score
     values = [value for value, _ in facts.metric(zero)] if "acc" in zero else []
-    if not values or any(values) or seen.last_loss is None or not 0 < seen.last_loss < COIN:
+    if not values or any(values) or seen.bad_evals or seen.last_loss is None or not 0 < seen.last_loss < COIN:
         return None
     text = f"{zero} is exactly 0 at a loss of {seen.last_loss:.3g}: right answers are divided as integers"
     return Clue(text, STRONG, seen.at("start"))

@@ -55,6 +55,8 @@ _CUT_OFF = (
     r"\b(\w*loss\w*)\s*=\s*\1\.(?:detach\(\)|data\b|item\(\)|cpu\(\)|numpy\(\))|"
     r"\b\w*loss\w*\s*=\s*torch\.(?:tensor|Tensor|FloatTensor)\(|Variable\(.{0,40}\.data.{0,40}requires_grad ?= ?True|"
     r"\btorch\.tensor\([^)\n]*\brequires_grad ?= ?True|"
+    r"\b\w*(?:out|pred|emb|feat|logit|anchor|positive|negative)\w*\s*=\s*(?:torch|paddle)\.(?:to_tensor|tensor|from_numpy|as_tensor)\(\s*"
+    r"\w+(?:\.detach\(\))?(?:\.cpu\(\))?\.numpy\(\)|"
     r"loss\w*\.(?:detach\(\)|data|item\(\))\.?\w{0,20}\.?backward|loss\w*\.requires_grad_?\s*(?:\(True|\(\)|=\s*True)"
 )
 """A loss replaced by itself without its graph, or made to look as if it had one."""

@@ -7,7 +7,8 @@ thousands and on to minus infinity, or a metric gets worse at the pace at which 
 ## Why it happens
 A likelihood, a reward or a similarity is returned as it is instead of negated; `-F.cross_entropy(...)`; `maximize=True`
 in the optimizer with an ordinary loss; generator and discriminator exchanged; a gradient-reversal layer with the wrong
-sign.
+sign. Or the best checkpoint is picked by the wrong end: `if val_loss > best_loss`, or `score = -loss` with
+`if score < best_score`.
 
 ## How to recognize it
 - A loss that has a lower bound (cross entropy, a squared error: 0) is negative.
@@ -85,6 +86,10 @@ def judge(facts: Facts) -> Clues:
 def _runaway(facts: Facts) -> tuple[float, str] | None:
     for run in facts.runs:
         losses = [(value, line) for _, value, line in run.column("loss") if math.isfinite(value)]
+        values = [value for value, _ in losses]
+        only_falls = len(values) >= 4 and max(values) < 0 and values == sorted(values, reverse=True)
+        if only_falls and values[-1] < min(-50.0, 10 * values[0]):
+            return values[-1], run.where(losses[-1][1])
         if len(losses) < 6 or losses[-1][0] > -50:
             continue
         middle = losses[len(losses) // 2][0]

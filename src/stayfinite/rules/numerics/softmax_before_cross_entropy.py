@@ -59,7 +59,7 @@ _RETURNED = lazy_regex(
     r"\b(?:last|final|output) (?:layer|activation)\W{1,4}.{0,12}softmax",
     re.IGNORECASE,
 )
-_LOSS = lazy_regex(r"(?<!binary_)(?<!binary)cross_?entropy(?:loss)?(?!_with_logits)", re.IGNORECASE)
+_LOSS = lazy_regex(r"(?<!binary_)(?<!binary)(?<!categorical_)cross_?entropy(?:loss)?(?!_with_logits)", re.IGNORECASE)
 
 
 _NAMED = lazy_regex(r"\b(\w+)\s*=\s*(?:[\w.]+\.)?(?:softmax|Softmax)\(", re.IGNORECASE)

@@ -56,6 +56,9 @@ def judge(facts: Facts) -> Clues:
     both = precision is not None and mixed and precision.text.strip() != weights.text.strip()
     if precision is not None and both:
         yield Clue(f"and fp16 mixed precision ({precision.text.strip()})", STRONG, precision.where, risk=True)
+        symptoms = facts.symptoms
+        if symptoms.bad_norms and symptoms.bad == symptoms.points and facts.context.deepspeed is None:
+            yield Clue("no step has a finite gradient", FAIR, symptoms.at("first_bad"))
     elif precision is not None and precision.value == "bf16":
         yield Clue(
             f"mixed precision is in bf16, which needs no scaler ({precision.text.strip()})", -STRONG, precision.where

@@ -160,10 +160,17 @@ def signals_in(run: RunSeries) -> Iterator[tuple[int, int, dict[str, float]]]:
         track = run.metrics[name]
         for step, value, line in zip(track.steps, track.values, track.lines, strict=True):
             rows.setdefault(line, (step, {}))[1][signal] = value
+    high = run.metrics.get(_SPREAD[0])
+    if high is not None and _SPREAD[1] not in run.metrics:
+        for line, value in zip(high.lines, high.values, strict=True):
+            if line in rows:
+                rows[line][1]["advantage_std"] = value  # the largest of numbers whose mean is 0
     if all(name in run.metrics for name in _SPREAD):
-        high, low = (dict(zip(run.metrics[name].lines, run.metrics[name].values, strict=True)) for name in _SPREAD)
-        for line in rows.keys() & high.keys() & low.keys():
-            rows[line][1]["advantage_std"] = high[line] - low[line]
+        high_at, low_at = (
+            dict(zip(run.metrics[name].lines, run.metrics[name].values, strict=True)) for name in _SPREAD
+        )
+        for line in rows.keys() & high_at.keys() & low_at.keys():
+            rows[line][1]["advantage_std"] = high_at[line] - low_at[line]
     for number, line in enumerate(sorted(rows), 1):
         step, signals = rows[line]
         yield number if step is None else int(step), line, signals

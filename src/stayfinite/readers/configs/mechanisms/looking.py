@@ -6,6 +6,7 @@ import ast
 from itertools import chain
 
 from stayfinite.readers.configs.mechanisms.adapters import unused_adapters, wrapped_twice
+from stayfinite.readers.configs.mechanisms.best_picked import best_picked
 from stayfinite.readers.configs.mechanisms.code import MOST_NODES, Code, Mechanism
 from stayfinite.readers.configs.mechanisms.copied_targets import copied_targets, same_windows
 from stayfinite.readers.configs.mechanisms.initial_weights import too_large, zero_weights, zeroed_scales
@@ -21,7 +22,10 @@ def mechanisms_in(tree: ast.Module, *, whole: bool) -> list[Mechanism]:
         code = Code(tree)
         if len(code.nodes) > MOST_NODES:
             return []
-        looks = (copied_targets, same_windows, wrapped_twice, too_large, zeroed_scales, zero_weights, softmax_returned)
+        looks = (
+            copied_targets, same_windows, wrapped_twice, too_large, zeroed_scales, zero_weights, softmax_returned,
+            best_picked,
+        )  # fmt: skip
         kinds = (OneOutput(code, whole=whole).found(), OneColumn(code, whole=whole).found())
         for each in chain(*kinds, unused_adapters(code, whole=whole), *(look(code) for look in looks)):
             if each.cause not in found or (each.sure and not found[each.cause].sure):

@@ -41,7 +41,7 @@ _NAMES = lazy_regex(
     re.IGNORECASE,
 )
 _CELL = lazy_regex(
-    rf"(?<![^\s|,])(?:({NUMBER})(?:/(\d+))?|(\d+(?:\.\d+)?[GM]B?)|No log|N/?A|None|--?|\d+:\d\d(?::\d\d)?)"
+    rf"(?<![^\s|,])(?:(?!\d+:\d\d)({NUMBER})(?:/(\d+))?|(\d+(?:\.\d+)?[GM]B?)|No log|N/?A|None|--?|\d+:\d\d(?::\d\d)?)"
     r"(?:%|m?s)?(?=[\s|:,]|$)"
 )
 _APART = lazy_regex(r"[^\s|](?:[^\s|]| (?=[^\s|]))*")
@@ -198,10 +198,14 @@ class BareRows(Format):
         follows, self._follows = self._follows, alone is not None
         if alone is not None:
             self.is_open = True
-            return Reading("plain", fields=[("loss", *alone.span(1))], has_shape=False) if follows else None
+            return (
+                Reading("plain", fields=[("loss", *alone.span(1))], has_shape=False, is_named=False)
+                if follows
+                else None
+            )
         done = _PART_DONE.match(line, start) or _OF_ALL.match(line, start)
         if done is not None and _MEASURED.search(done["loss"]):
-            return Reading("plain", fields=fields_of(done), has_shape=False)
+            return Reading("plain", fields=fields_of(done), has_shape=False, is_named=False)
         row = _BARE_ROW.match(line, start)
         self.is_open = row is not None and _MEASURED.search(row[2]) is not None
         if row is None or not self.is_open:
@@ -210,7 +214,7 @@ class BareRows(Format):
         follows = 0 <= before < self._step
         if not follows and row[2][-1].isdigit():
             return None
-        return Reading("plain", fields=fields_of(row), has_shape=False)
+        return Reading("plain", fields=fields_of(row), has_shape=False, is_named=False)
 
 
 _HEADING = lazy_regex(r"\s*+\|\s*+(?:class|category|label)\w*\s*+\|(?:[\w@.\s-]{1,16}\|){1,12}\s*$", re.IGNORECASE)
