@@ -266,8 +266,8 @@ def _printed(seen: Measured, finite: int) -> Message | None:
 
 def _recovers(run: RunSeries, printed: Message) -> bool:
     """Whether the number that a line prints is finite in every later one: at first it was one of no rows."""
-    name = plain(_NAMED.match(printed.text)[1]) if _NAMED.match(printed.text) else ""
-    track = run.metrics.get(name)
+    named = _NAMED.match(printed.text)
+    track = None if named is None else run.metrics.get(plain(named[1]))
     later = (
         [] if track is None else [v for v, at in zip(track.values, track.lines, strict=True) if at > printed.last_line]
     )
