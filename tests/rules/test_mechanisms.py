@@ -49,6 +49,9 @@ ANSWERS = (
     "step:{} - actor/pg_loss:0.0 - critic/score/mean:{} - critic/advantages/max:{} - response_length/clip_ratio:{}\n"
 )
 FLAIR = "EPOCH\tTIMESTAMP\tBAD_EPOCHS\tLEARNING_RATE\tTRAIN_LOSS\tDEV_LOSS\tDEV_PRECISION\tDEV_RECALL\tDEV_F1\n"
+AT_CHANCE = "".join(f"| {i} | loss 2.303{i} |\n" for i in range(9))
+REPORT = "              precision    recall  f1-score   support\n"
+SQUASHED = "".join(f"Conv2d({2**i}, {2 ** (i + 1)}, 3) + Sigmoid + MaxPool2d(2)\n" for i in range(3))
 COSTS = "".join(f"Cost after iteration {i}000: {0.63 * 0.9**i:.6f}\n" for i in range(1, 9))
 DRAWN = [f"{i}0000/ 90000: {x}\n" for i, x in enumerate((27.8817, 3.2133, 2.5633, 2.4045, 2.1546, 2.0461, 1.9804))]
 WAITING = "mmdet - INFO - Epoch [1][5{}01/9000] lr: 1e-2, time: {2}, data_time: {1}, loss: {3:.4f}\n".replace(
@@ -149,6 +152,21 @@ PAIRS = {
         "label-imbalance",
         Example(FLAIR + "".join(f"{i}\t18:5{i}:16\t0\t0.15\t{9.6 - i / 5}\t9.5\t0.0\t0.0\t0.0\n" for i in range(6))),
         Example(FLAIR + "".join(f"{i}\t18:5{i}:16\t0\t0.15\t{9.6 / 2**i}\t2.5\t0.7\t0.7{i}\t0.7\n" for i in range(6))),
+    ),
+    "columns-with-fewer-values-than-rows": (
+        "bad-data-row",
+        Example("       a      b\ncount  338171.0  338199.0\nmean  22.9  0.1\n" + NEVER),
+        Example("       a      b\ncount  338199.0  338199.0\nmean  22.9  0.1\n" + FALLS),
+    ),
+    "a-rate-below-zero": (
+        "flipped-sign",
+        Example("mean_reward=0.133\n", "python -m bandit --steps 30 --lr -0.5 --baseline\n"),
+        Example("mean_reward=0.933\n", "python -m bandit --steps 30 --lr 0.5 --baseline\n"),
+    ),
+    "a-frozen-base-that-nobody-trained": (
+        "params-frozen",
+        Example("the loss is stuck at 6.9\n", "apply_lora(model, freeze_base=True)\ntrained from scratch\n"),
+        Example(FALLS, "apply_lora(model, freeze_base=True)\nbase: bert-base-uncased\n"),
     ),
     "one-infinite-loss-before-any-update": (
         "bad-init",
@@ -674,6 +692,12 @@ PAIRS = {
 }  # fmt: skip
 
 TOLD_APART = {
+    "sigmoids-in-a-row": (
+        "vanishing-gradient",
+        Example(AT_CHANCE, SQUASHED + "Linear(9, 9) + Sigmoid, Linear(9, 10)\n"),
+        "loss-collapse",
+        Example(AT_CHANCE, SQUASHED.replace("Sigmoid", "ReLU")),
+    ),
     "rows-that-lost-their-answer": (
         "truncation",
         Example("Removed 4990 out of 5006 samples where all labels were -100. This prevents NaN loss.\n"),
@@ -805,8 +829,16 @@ def test_a_function_with_an_edge_is_no_proof_beside_an_overflow() -> None:
         Example("Training Accuracy: -nan\n" + "".join(f"Training Accuracy: 0.{i}61\n" for i in range(4, 9))),
         Example("".join(f"epoch {i} loss: {582 / 3**i:.3f} val_acc: 0.0\n" for i in range(5)), "compile(loss='mse')\n"),
         Example(FALLS, "model.add(Dense(9, activation='softmax'))\nloss='categorical_crossentropy'\n"),
+        Example("optimizer: SGD with parameter groups 75 weight (no decay), 79 weight, 79 bias\n" + FALLS),
+        Example("| Checkpoint | NaN Weights | Inf Weights |\n| step 100 | 0 | 0 |\nresumed from a.pt\n" + FALLS),
         Example("warning (Triggered internally at /opt/conda/conda-bld/work/torch/csrc/arg_parser.cpp:882.)\n" + FALLS),
     ],
 )
 def test_what_only_resembles_trouble_is_left_in_peace(fine: Example) -> None:
     assert not [each for each in rank(fine.facts(), all_rules()) if each.severity != "info"]
+
+
+@pytest.mark.parametrize(("alone", "other"), [(True, "0.00  0.00  0.00"), (False, "0.98  0.99  0.98")])
+def test_a_report_without_averages_tells_whether_one_class_has_all_answers(alone: bool, other: str) -> None:
+    rows = f"Not-Pass  0.03  1.00  0.05  157\nPass  {other}  5995\n\nTest F1 Macro  0.0249\n"
+    assert Example(REPORT + rows).facts().symptoms.one_class is alone

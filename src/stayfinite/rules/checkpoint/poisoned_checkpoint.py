@@ -46,7 +46,7 @@ _TAKEN_UP = (
     r"checkpoint_last)"
 )
 _ITS_STATE = (
-    r"(?:running_(?:mean|var)|obs_rms|exp_avg_sq|opt(?:imizer)?_?state|named_buffers|\.pth?\b|checkpoint|ckpt)"
+    r"^(?!\s*\|).*(?:running_(?:mean|var)|obs_rms|exp_avg_sq|opt(?:imizer)?_?state|named_buffers|\.pth?\b|checkpoint|ckpt)"
     r"\b.{0,80}\b(?:nan|infs?)\b"
 )
 _OTHER_FILE = (

@@ -46,7 +46,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.data.remarks_on_data import impossible_alignment, remarks
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.precision.half_range import half_of
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.aftermath import went_on
@@ -149,6 +149,7 @@ _REGRESSES = lazy_regex(
 _CLASSIFIES = lazy_regex(
     r"(?:cls|class|classifier|classification|ce|conf|obj|objectness|att|hm|heatmap)(?:[_ ]loss)?$", re.IGNORECASE
 )
+_COUNT = lazy_regex(r"\d+(?:\.\d+)?(?:e\+\d+)?")
 _MAPPED = r"\b\w*(?:label|target|y)\w*\s*=\s*[\w.\[\]'\"]+\.map\("
 _IN_LOADER = r"\bin (?:__getitem__|pull_item|load_image|collate_fn|default_collate)\b"
 ORDINARY = 100.0
@@ -172,6 +173,7 @@ def judge(facts: Facts) -> Clues:
         or impossible
         or facts.said(r"(?<![\w.])nan(?!\w)") is not None
     )
+    yield from quote(_missing(facts), PROOF)
     only_evaluation = symptoms.bad_evals > 1 and not (symptoms.bad or symptoms.bad_losses)
     if only_evaluation and (mapped := facts.mentioned(_MAPPED)) is not None:
         yield Clue(
@@ -212,6 +214,21 @@ def judge(facts: Facts) -> Clues:
         yield Clue("and no finite value", 1.3, symptoms.at("first_bad"))
     yield from quote(facts.mentioned(_CHECKED), AGAINST, "reported: the inputs are fine ({:.100})")
     yield from _course(facts)
+
+
+def _missing(facts: Facts) -> Line | None:
+    """The counts of pandas' describe(), where columns have fewer values than there are rows."""
+    for where, text in facts.lines:
+        words = text.split()
+        if len(words) > 2 and words[0] == "count" and all(map(_COUNT.fullmatch, words[1:])):
+            counts = [float(word) for word in words[1:]]
+            # A count in powers of ten is rounded.
+            exact = [count for count, word in zip(counts, words[1:], strict=True) if "e" not in word]
+            if len(exact) > 1 and 0 < min(exact) < max(exact):
+                return Line(
+                    where, f"a column has {min(exact):,.0f} values, another {max(exact):,.0f}: the rest are NaN"
+                )
+    return None
 
 
 def _weight_of_own_data(facts: Facts) -> float:

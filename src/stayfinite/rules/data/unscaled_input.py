@@ -45,6 +45,7 @@ _REGRESSION = (
     r"forecast|\bprice"
 )
 _RAW = (
+    r"\b(?:target|input|feature|label|control)s?[ _](?:range|min|max|std)\b\W{1,3}-?\d{3,}|"
     r"\bno (?:rescal\w+|normali[sz]ation of (?:the )?(?:inputs?|images?|data))\b|"
     r"\b(?:without|not) (?:re)?scal(?:ing|ed)\b|\bun(?:re)?scaled (?:input|image|feature|target|pixel|data)\w*|"
     r"raw (?:pixel|feature|value|input|target|price|column|data|table)s?\b|\b0 ?(?:-|to|\.\.) ?255\b|"

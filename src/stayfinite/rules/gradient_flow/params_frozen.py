@@ -59,6 +59,13 @@ _NOTHING_CHOSEN = (
 )
 
 
+_UNTRAINED = (
+    r"\b(?:from scratch|no pre-?trained (?:weights|model|checkpoint)|without pre-?trained|randomly initiali[sz]ed)\b"
+)
+_HELD = (
+    r"\bfreeze_(?:base|backbone|encoder|model|embeddings)\s*[=:]\s*True|"
+    r"\b(?:base|backbone|encoder|embeddings?) (?:is|are|stays?) frozen"
+)
 AGREED = 3
 """Lines after which a policy that learns is no longer its reference."""
 
@@ -90,6 +97,11 @@ def judge(facts: Facts) -> Clues:
             r"train_unet.{0,12}false|tune_\w+: ?false"
         )
         yield from quote(frozen, HINT if stuck else FAIR, "parameters are frozen: {:.100}")
+    if not facts.symptoms.healthy:
+        untrained, held = facts.mentioned(_UNTRAINED), facts.mentioned(_HELD)
+        if untrained is not None and held is not None:
+            text = f"what nobody has trained is frozen: {held.text.strip()[:60]}, {untrained.text.strip()[:60]}"
+            yield Clue(text, STRONG, held.where)
     off = all_switched_off(facts)
     if off is not None and (not facts.symptoms.healthy or stands_still(facts)):
         yield Clue(f"every listed parameter has requires_grad False: {off.text[:100]}", STRONG + FAIR, off.where)

@@ -31,12 +31,16 @@ At the end of training the gradient is small because the loss is. With a summed 
 absolute size means little; compare layers with each other.
 """
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule
 
 FADED = 1e-6
 """With a loss above 0.1, a smaller gradient norm changes no fp32 weight at usual learning rates."""
 
+_SQUASHES = lazy_regex(r"\bSigmoid\b(?=\(\)|\s*[+,]|\s*$)|activation\s*=\s*['\"]sigmoid['\"]")
+DEEP = 4
+"""Sigmoids in a row, of which one may be the output."""
 DECADES = 5.0
 """Orders of magnitude between the first and last layer's gradient that no optimizer compensates."""
 
@@ -61,6 +65,9 @@ def judge(facts: Facts) -> Clues:
     if probed is not None and 0 < probed.value < FADED / 100:
         yield Clue(f"the first gradient norm is {probed.value:.2g}", STRONG, probed.where)
     symptoms = facts.symptoms
+    layers = [found for each in facts.lines for found in _SQUASHES.findall(each.text)]
+    if (symptoms.chance is not None or symptoms.flat) and not symptoms.non_finite and len(layers) >= DEEP:
+        yield Clue(f"{len(layers)} layers end in a sigmoid, each of which passes at most a quarter", STRONG)
     norm, loss = symptoms.typical_norm, symptoms.last_loss
     if norm is not None and 0 < norm < FADED and loss is not None and loss > 0.1:
         yield Clue(f"gradient norm {norm:.2g} with loss {loss:.3g}", STRONG, symptoms.at("start"))
@@ -75,7 +82,7 @@ RULE = Rule(
         "residual connections and normalization, He or Xavier initialization, ReLU or GELU instead of sigmoid, "
         "standardized inputs"
     ),
-    beats=("lr-too-low", "loss-collapse", "input-ignored"),
+    beats=("lr-too-low", "lr-too-high", "loss-collapse", "input-ignored"),
     observes={
         "gradient.depth_slope": "the change of log10 of the gradient norm a layer, from the last layer to the first",
         "gradient.depth_decades": "the same over all layers",

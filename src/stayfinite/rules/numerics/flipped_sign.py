@@ -29,9 +29,11 @@ import math
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.rules.context import LR
 from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.numerics.formulas import code_lines, first_line
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.signs.numbers import finite
 
 _NEGATED = lazy_regex(
     r"(?:=|return)\s*-\s*(?:F\.|nn\.functional\.)?(?:cross_entropy|mse_loss|l1_loss|binary_cross_entropy\w*|"
@@ -69,6 +71,10 @@ def judge(facts: Facts) -> Clues:
     negated = first_line(code_lines(facts), _NEGATED, but=_LOG_PROBABILITY)
     if negated is not None and not _is_one_of_several(facts, negated):
         yield from quote(negated, STRONG + FAIR, "a minus before a loss: {:.140}")
+    for rate in facts.settings.all(*LR):
+        if (value := finite(rate.value)) is not None and value < 0:
+            yield Clue(f"the learning rate is negative: {rate.name} {value:g}", PROOF, rate.where)
+            break
     gain = first_line(code_lines(facts), _GAIN, but=_TURNED)
     lowest = facts.symptoms.best_loss
     falls = lowest is not None and lowest < -1e-3 and facts.symptoms.last_loss is not None

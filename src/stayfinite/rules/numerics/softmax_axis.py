@@ -28,7 +28,7 @@ slot attention.
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule, quote
 
 
 def judge(facts: Facts) -> Clues:
@@ -43,6 +43,8 @@ def judge(facts: Facts) -> Clues:
         r"softmax\((?:[^()]|\([^()]*\))*,\s*0\s*\)|softmax\((?:[^()]|\([^()]*\))*(?:dim|axis)\s*=\s*0\s*\)"
     )
     yield from quote(axis, STRONG, "a softmax over the batch: {:.140}", risk=True)
+    if facts.symptoms.bad_losses and not facts.symptoms.good_losses:
+        yield Clue("no softmax over the wrong values makes the loss NaN", -STRONG - FAIR)
     seen = facts.seen("softmax.rows_sum_to_one")
     if seen is not None and seen.value is False:
         yield Clue("the probabilities of an example do not sum to 1", PROOF, seen.where)

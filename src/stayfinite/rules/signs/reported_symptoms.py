@@ -169,6 +169,7 @@ _SENTENCE = lazy_regex(r"(?:[^.!?]|[.](?=\S))+[.!?]?")
 """A dot inside a number or a name does not end a sentence."""
 
 _DENIED = lazy_regex(
+    r"\(no decay\)|\brejected (?:answers?|responses?|completions?)\b|"
     r"\b(?:no longer (?!chang|mov|decreas|improv|learn|updat|drop|go)|fixed(?! (?:at|as|to) )|solved|unless|"
     r"whether|(?:is|are|was|were|be|it's|that's) (?!as )(?:\w+ )?expected\b(?! (?:parameter|value))|"
     r"(?<!but it )(?<!but they )should(?! (?:be|have been)\W*$)(?! be (?:~?\d|higher|lower|trainable))|"

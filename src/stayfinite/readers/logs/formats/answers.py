@@ -122,13 +122,12 @@ class Reports(Format):
         row = _CLASS.match(line, start)
         if row is not None and not _AVERAGE.match(line, start):
             self._classes.append((float(row[1]), float(row[2])))
-            return Reading("", is_point=False, has_shape=False)
-        self.is_open = False
-        if len(self._classes) < 2 or not _AVERAGE.match(line, start):
-            return None
-        answered = [recall for precision, recall in self._classes if precision or recall]
-        one = len(answered) == 1 and answered[0] == 1
-        return Reading("", constants={ANSWERS: float(max(len(answered), 2 - one))}, is_point=False, has_shape=False)
+            answered = [recall for precision, recall in self._classes if precision or recall]
+            one = len(answered) == 1 and answered[0] == 1
+            so_far = {ANSWERS: float(max(len(answered), 2 - one))} if len(self._classes) > 1 else {}
+            return Reading("", constants=so_far, is_point=False, has_shape=False)
+        self.is_open = _AVERAGE.match(line, start) is not None
+        return Reading("", is_point=False, has_shape=False) if self.is_open else None
 
 
 _FIRST_ROW = lazy_regex(r"\s*+(?:\w{1,30}\s?[:=]\s?)?tensor\(\[\[([-+.,\de ]{3,400})\],?\s*+$")
