@@ -100,7 +100,7 @@ def judge(facts: Facts) -> Clues:
     if not facts.symptoms.healthy:
         untrained, held = facts.mentioned(_UNTRAINED), facts.mentioned(_HELD)
         if untrained is not None and held is not None:
-            text = f"what nobody has trained is frozen: {held.text.strip()[:60]}, {untrained.text.strip()[:60]}"
+            text = f"untrained weights are frozen: {held.text.strip()[:60]}, {untrained.text.strip()[:60]}"
             yield Clue(text, STRONG, held.where)
     off = all_switched_off(facts)
     if off is not None and (not facts.symptoms.healthy or stands_still(facts)):
