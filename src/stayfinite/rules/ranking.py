@@ -7,10 +7,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from stayfinite.core.finding import Finding
+from stayfinite.core.settings import in_script
 from stayfinite.rules.experiments import MEANS
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.reported_experiments import tells_of_loss
@@ -128,7 +129,7 @@ def _explained_away(suspects: list[Suspect]) -> list[Suspect]:
 
 
 def _finding(suspect: Suspect) -> Finding:
-    telling = sorted((clue for clue in suspect.clues if clue.weight > 0), key=lambda clue: -clue.weight)
+    telling = _once_a_place(sorted((clue for clue in suspect.clues if clue.weight > 0), key=lambda clue: -clue.weight))
     against = [clue for clue in suspect.clues if clue.weight < 0]
     lines = [_line(clue) for clue in telling[:MOST_EVIDENCE]] + [f"against it: {_line(clue)}" for clue in against]
     where = next((clue.where for clue in telling if clue.where), "")
@@ -136,6 +137,17 @@ def _finding(suspect: Suspect) -> Finding:
     found = suspect.rule.finding(round(suspect.confidence, 2), where, lines, fix=fix)
     mild = found.severity == "error" and all(clue.mild for clue in telling)
     return replace(found, severity="warning") if mild else found
+
+
+def _once_a_place(clues: Sequence[Clue]) -> list[Clue]:
+    """The clues without a second one of the same line of a script: several looks at it say the same."""
+    places: set[str] = set()
+    kept = []
+    for clue in clues:
+        if not in_script(clue.where) or clue.where not in places:
+            kept.append(clue)
+        places.add(clue.where)
+    return kept
 
 
 def _line(clue: Clue) -> str:
