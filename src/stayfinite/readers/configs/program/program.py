@@ -36,7 +36,7 @@ from stayfinite.readers.configs.script_calls import (
 from stayfinite.readers.configs.script_settings import ScriptSettings
 from stayfinite.readers.configs.tree import Node
 from stayfinite.readers.configs.updates import update_faults
-from stayfinite.readers.configs.whole import faults_of_script
+from stayfinite.readers.configs.judges import faults_of_script
 from stayfinite.rules.precision_settings import TRAINED
 
 _TELLING_NAMES = frozenset(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from stayfinite.readers.configs.whole.following import MOST_CALLS, Frame, joined_modes
-from stayfinite.readers.configs.whole.picking import attribute_of, item_of, layers_of, look_up, truth
-from stayfinite.readers.configs.whole.terms import NONE, UNKNOWN, Term, constant
+from stayfinite.readers.configs.course.following import MOST_CALLS, Frame, joined_modes
+from stayfinite.readers.configs.course.picking import attribute_of, item_of, layers_of, look_up, truth
+from stayfinite.readers.configs.course.terms import NONE, UNKNOWN, Term, constant
 
 if TYPE_CHECKING:
-    from stayfinite.readers.configs.whole.following import Course
+    from stayfinite.readers.configs.course.following import Course
 
 Keywords = dict[str, Term]
 _SAME = frozenset({"to", "cuda", "cpu", "float", "double", "apply", "requires_grad_", "share_memory"})

@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Iterator
 
 from stayfinite.readers.configs.loops import LoopFault
-from stayfinite.readers.configs.whole.calling import held_by
-from stayfinite.readers.configs.whole.following import Course, Event
-from stayfinite.readers.configs.whole.models import trained
-from stayfinite.readers.configs.whole.picking import layers_of
-from stayfinite.readers.configs.whole.terms import Term, constant, leaves, number
+from stayfinite.readers.configs.course.calling import held_by
+from stayfinite.readers.configs.course.following import Course, Event
+from stayfinite.readers.configs.course.models import trained
+from stayfinite.readers.configs.course.picking import layers_of
+from stayfinite.readers.configs.course.terms import Term, constant, leaves, number
 
 _ZERO = frozenset({"zeros_", "zero_"})
 _FILLS = frozenset({"constant_", "fill_"})

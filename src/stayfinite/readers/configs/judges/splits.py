@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from stayfinite.readers.configs.loops import LoopFault
-from stayfinite.readers.configs.whole.following import Course
-from stayfinite.readers.configs.whole.models import learned_from, trained
-from stayfinite.readers.configs.whole.terms import VALUES_KEPT, Term, alike, constant, is_random, leaves, number
+from stayfinite.readers.configs.course.following import Course
+from stayfinite.readers.configs.course.models import learned_from, trained
+from stayfinite.readers.configs.course.terms import VALUES_KEPT, Term, alike, constant, is_random, leaves, number
 
 Step = tuple[str, float | str]
 

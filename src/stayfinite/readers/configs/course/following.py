@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from stayfinite.readers.configs.whole.terms import NONE, UNKNOWN, Term, constant
+from stayfinite.readers.configs.course.terms import NONE, UNKNOWN, Term, constant
 
 MOST_STEPS = 30_000
 MOST_CALLS = 14
@@ -152,7 +152,7 @@ class Course:
 
     def give(self, target: ast.expr, value: Term) -> None:
         """Assign."""
-        from stayfinite.readers.configs.whole.picking import parts_of
+        from stayfinite.readers.configs.course.picking import parts_of
 
         if isinstance(target, ast.Name):
             self.bind(target.id, value)
@@ -179,7 +179,7 @@ class Course:
                 self.give(target.value, changed)
 
     def _if(self, node: ast.If) -> bool:
-        from stayfinite.readers.configs.whole.picking import truth
+        from stayfinite.readers.configs.course.picking import truth
 
         known = truth(self.value(node.test))
         if known is not None:
@@ -210,7 +210,7 @@ class Course:
         return False
 
     def _for(self, node: ast.For) -> bool:
-        from stayfinite.readers.configs.whole.picking import item_of
+        from stayfinite.readers.configs.course.picking import item_of
 
         over = self.value(node.iter)
         listed = over.parts if over.op == "row" and over.data != "grown" and 0 < len(over.parts) <= 4 else ()
@@ -350,7 +350,7 @@ def _learns(value: Term, *, now: bool) -> bool:
     if value.last in _NO_GRAD and value.op in ("call", "made", "library"):
         return False
     if value.last == "set_grad_enabled":
-        from stayfinite.readers.configs.whole.picking import truth
+        from stayfinite.readers.configs.course.picking import truth
 
         return truth(value.given(0, "mode") or UNKNOWN) is not False
     return True if value.last == "enable_grad" else now

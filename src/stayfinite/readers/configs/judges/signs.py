@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.loops import LoopFault
-from stayfinite.readers.configs.whole.following import Course
-from stayfinite.readers.configs.whole.losses import loss_name
-from stayfinite.readers.configs.whole.models import optimizers
-from stayfinite.readers.configs.whole.picking import truth
-from stayfinite.readers.configs.whole.terms import Term, number
+from stayfinite.readers.configs.course.following import Course
+from stayfinite.readers.configs.judges.losses import loss_name
+from stayfinite.readers.configs.course.models import optimizers
+from stayfinite.readers.configs.course.picking import truth
+from stayfinite.readers.configs.course.terms import Term, number
 
 _ON_PURPOSE = lazy_regex(
     r"adversar|attack|pgd|fgsm|unlearn|forget|\.grad\.sign|reverse_?grad|grad_?reverse|ascent|reward", 2

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from stayfinite.readers.configs.whole.terms import Term, constant, number
+from stayfinite.readers.configs.course.terms import Term, constant, number
 
 if TYPE_CHECKING:
-    from stayfinite.readers.configs.whole.following import Course
+    from stayfinite.readers.configs.course.following import Course
 
 _WRAPS = frozenset({"tqdm", "trange", "iter", "list", "tuple", "sorted", "track", "deepcopy", "tenumerate"})
 
@@ -159,7 +159,7 @@ def layers_of(model: Term) -> tuple[Term, ...]:
 def attribute_of(course: Course, owner: Term, name: str, node: Any) -> Term:
     """`owner.name`."""
     if owner.op == "library":
-        from stayfinite.readers.configs.whole.following import short_name
+        from stayfinite.readers.configs.course.following import short_name
 
         return course.term("library", short_name(f"{owner.name}.{name}"), node=node)
     if owner.op in ("instance", "class", "made") and name in owner.attributes:
@@ -175,7 +175,7 @@ def attribute_of(course: Course, owner: Term, name: str, node: Any) -> Term:
             made = course.function(method, None if plain else bound, of.node)
             course.frames = frames
             if any(ast.unparse(each) == "property" for each in method.decorator_list):
-                from stayfinite.readers.configs.whole.calling import call_function
+                from stayfinite.readers.configs.course.calling import call_function
 
                 return call_function(course, made, [], {}, node)
             return made
@@ -204,7 +204,7 @@ def look_up(owner: Term, name: str) -> tuple[Any, Term] | None:
 
 def method_result(course: Course, owner: Term, name: str, given: list[Term]) -> Term | None:
     """What a method of an instance returns; None if it has no such method."""
-    from stayfinite.readers.configs.whole.calling import call_function
+    from stayfinite.readers.configs.course.calling import call_function
 
     method = attribute_of(course, owner, name, None)
     return call_function(course, method, given, {}, None) if method.op == "function" else None

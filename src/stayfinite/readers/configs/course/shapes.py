@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stayfinite.readers.configs.whole.terms import Term, constant, number
+from stayfinite.readers.configs.course.terms import Term, constant, number
 
 Shape = tuple[int | None, ...] | None
 """None: unknown. A size that is unknown is None."""

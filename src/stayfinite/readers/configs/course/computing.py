@@ -7,10 +7,10 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from stayfinite.readers.configs.whole.calling import call
-from stayfinite.readers.configs.whole.following import Course, TooMuch
-from stayfinite.readers.configs.whole.picking import attribute_of, entry_of, item_of, truth
-from stayfinite.readers.configs.whole.terms import Term, number
+from stayfinite.readers.configs.course.calling import call
+from stayfinite.readers.configs.course.following import Course, TooMuch
+from stayfinite.readers.configs.course.picking import attribute_of, entry_of, item_of, truth
+from stayfinite.readers.configs.course.terms import Term, number
 
 _COMPUTED: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "FloorDiv": operator.floordiv,

@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator
 
 from stayfinite.readers.configs.libraries import is_complete
 from stayfinite.readers.configs.loops import LoopFault
-from stayfinite.readers.configs.whole.computing import compute
-from stayfinite.readers.configs.whole.following import Course, TooMuch
-from stayfinite.readers.configs.whole.inputs import axes_taken_for_others, not_finite
-from stayfinite.readers.configs.whole.leaks import leaks
-from stayfinite.readers.configs.whole.losses import crossed_shapes, wrong_axes, wrong_inputs
-from stayfinite.readers.configs.whole.modes import wrong_modes
-from stayfinite.readers.configs.whole.pairs import parted_pairs
-from stayfinite.readers.configs.whole.repeats import same_batches, sorted_classes
-from stayfinite.readers.configs.whole.signs import flipped_signs
-from stayfinite.readers.configs.whole.singular import singular_places
-from stayfinite.readers.configs.whole.splits import split_scales
-from stayfinite.readers.configs.whole.starts import bad_starts, constant_features
-from stayfinite.readers.configs.whole.sums import wrong_sums
+from stayfinite.readers.configs.course.computing import compute
+from stayfinite.readers.configs.course.following import Course, TooMuch
+from stayfinite.readers.configs.judges.inputs import axes_taken_for_others, not_finite
+from stayfinite.readers.configs.judges.leaks import leaks
+from stayfinite.readers.configs.judges.losses import crossed_shapes, wrong_axes, wrong_inputs
+from stayfinite.readers.configs.judges.modes import wrong_modes
+from stayfinite.readers.configs.judges.pairs import parted_pairs
+from stayfinite.readers.configs.judges.repeats import same_batches, sorted_classes
+from stayfinite.readers.configs.judges.signs import flipped_signs
+from stayfinite.readers.configs.judges.singular import singular_places
+from stayfinite.readers.configs.judges.splits import split_scales
+from stayfinite.readers.configs.judges.starts import bad_starts, constant_features
+from stayfinite.readers.configs.judges.sums import wrong_sums
 
 _OTHER_WAYS = frozenset({"exec", "eval", "compile", "globals", "locals", "__import__"})
 MOST_NODES = 20_000

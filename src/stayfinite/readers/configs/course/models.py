@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.script_calls import is_optimizer
-from stayfinite.readers.configs.whole.calling import held_by
-from stayfinite.readers.configs.whole.following import Course
-from stayfinite.readers.configs.whole.terms import Term, all_from, constant, leaves, number
+from stayfinite.readers.configs.course.calling import held_by
+from stayfinite.readers.configs.course.following import Course
+from stayfinite.readers.configs.course.terms import Term, all_from, constant, leaves, number
 
 _RUNNING = lazy_regex(r"(?:Sync)?BatchNorm(?:[123]d)?")
 _DROPS = lazy_regex(r"(?:Alpha|FeatureAlpha)?Dropout(?:[123]d)?")
