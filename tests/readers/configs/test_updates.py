@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from stayfinite.readers.configs.updates import update_faults
+from stayfinite.readers.configs.judges.judging import update_faults
 
 HEAD = """
 import copy

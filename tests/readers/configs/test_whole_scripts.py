@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from stayfinite.readers.configs.judges import faults_of_script
+from stayfinite.readers.configs.judges.judging import faults_of_script
 
 HEAD = """
 import torch

@@ -5,21 +5,25 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from stayfinite.readers.configs.course.following import MOST_CALLS, Frame, joined_modes
-from stayfinite.readers.configs.course.picking import attribute_of, item_of, layers_of, look_up, truth
-from stayfinite.readers.configs.course.terms import NONE, UNKNOWN, Term, constant
+from stayfinite.readers.configs.course.following import MOST_CALLS
+from stayfinite.readers.configs.course.library import FOREIGN, is_foreign
+from stayfinite.readers.configs.course.picking import MODULES, attribute_of, item_of, layers_of, look_up, truth
+from stayfinite.readers.configs.course.state import Frame, joined_modes
+from stayfinite.readers.configs.course.terms import NONE, UNKNOWN, Term, constant, is_layer
 
 if TYPE_CHECKING:
     from stayfinite.readers.configs.course.following import Course
 
 Keywords = dict[str, Term]
-_SAME = frozenset({"to", "cuda", "cpu", "float", "double", "apply", "requires_grad_", "share_memory"})
+_SAME = frozenset({
+    "to", "cuda", "cpu", "float", "double", "half", "bfloat16", "apply", "requires_grad_", "share_memory", "type",
+})  # fmt: skip
 """Methods that return the model they are called on."""
-_WRAPPERS = frozenset({"DataParallel", "DistributedDataParallel", "compile", "tqdm"})
+_WRAPPERS = frozenset({"DataParallel", "DistributedDataParallel", "DDP", "compile", "script", "tqdm"})
 _GROWING = frozenset({"append", "extend", "insert", "add", "update", "pop", "clear", "remove", "popleft", "add_module"})
 _IN_PLACE = frozenset({"shuffle"})
+_OF_UPDATES = frozenset({"backward", "step", "zero_grad", "clear_grad", "grad"})
 _TOLD = frozenset({"backward", "step", "load_state_dict", "register_buffer"})
-MODULES = frozenset({"instance", "made"})
 
 
 def call(course: Course, node: ast.Call) -> Term:
@@ -68,7 +72,9 @@ def call_function(course: Course, function: Term, given: list[Term], keywords: K
     outer, owner, of = function.data
     definition = function.node
     if course.depth >= MOST_CALLS:
-        return course.term("unknown", "deep", tuple(given), node)
+        result = course.term("unknown", "deep", tuple(given), node)
+        course.tell("foreign", UNKNOWN, result, node)
+        return result
     frame = Frame(outer=outer, owner=owner, of=of)
     arguments = definition.args
     names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
@@ -84,11 +90,13 @@ def call_function(course: Course, function: Term, given: list[Term], keywords: K
            for each in getattr(definition, "decorator_list", ())):  # fmt: skip
         course.learns = False
     course.frames, course.depth = [*frames[:1], frame], course.depth + 1
+    course.calls.append(definition)
     try:
         if isinstance(definition, ast.Lambda):
             return course.value(definition.body)
         left = course.run(definition.body)
     finally:
+        course.calls.pop()
         course.frames, course.depth, course.learns, course.doubt = frames, course.depth - 1, learns, doubt
     if frame.left:
         course.modes = joined_modes([*frame.left, *([] if left else [course.modes])])
@@ -146,8 +154,28 @@ def _library(course: Course, function: Term, node: ast.Call, given: list[Term], 
         course.tell("init", given[0], course.term("call", function.name, tuple(given), node, keywords=keywords), node)
     if "seed" in last:
         course.tell("seed", UNKNOWN, NONE, node)
+    if last == "deepcopy" and given and given[0].op in MODULES:
+        return copied(course, given[0], node)
     op = "made" if last[:1].isupper() and not last.endswith("Tensor") else "call"
-    return course.term(op, function.name, tuple(given), node, keywords=keywords)
+    result = course.term(op, function.name, tuple(given), node, keywords=keywords)
+    if function.data is FOREIGN:
+        course.foreign.add(id(result))
+    course.tell("foreign" if function.data is FOREIGN else "called", UNKNOWN, result, node)
+    if is_layer(result) and any(getattr(each, "name", "") in ("forward", "__call__") for each in course.calls):
+        course.fleeting.add(id(result))
+    return result
+
+
+def copied(course: Course, term: Term, node: Any, known: dict[int, Term] | None = None) -> Term:
+    """A copy of a model, with copies of its layers."""
+    known = {} if known is None else known
+    if id(term) in known or not (term.op in MODULES or term.op == "row"):
+        return known.get(id(term), term)
+    made = known[id(term)] = course.term(term.op, term.name, (), node, term.data, term.keywords)
+    made.parts = tuple(copied(course, each, node, known) for each in term.parts)
+    made.attributes = {key: copied(course, each, node, known) for key, each in term.attributes.items()}
+    course.copies.add(id(made))
+    return made
 
 
 def _super(course: Course, node: ast.Call) -> Term:
@@ -180,11 +208,18 @@ def _method(course: Course, owner: Term, node: ast.Call, given: list[Term], keyw
         if name == "apply":
             for each in given[:1]:
                 course.tell("init", owner, each, node)
+        elif name == "requires_grad_":
+            course.tell("called", owner, course.term("method", name, (owner, *given), node, keywords=keywords), node)
         return owner
+    if name == "append" and owner.op == "row" and given and _is_plain(course, owner):
+        owner.parts = (*owner.parts, given[0])
+        return NONE
     if name in _GROWING and owner.op in ("row", "dict", "made"):
+        if name not in ("append", "add", "add_module"):
+            course.loose.add(id(owner))
         if owner.op != "made" or owner.last in ("Sequential", "ModuleList", "ModuleDict"):
             owner.data = "grown"
-        if owner.op == "row" and given:
+        if (owner.op == "row" or is_layer(owner)) and given:
             owner.attributes[len(owner.attributes)] = given[-1]
     if name in ("items", "keys", "values", "setdefault", "get") and owner.op == "dict":
         return course.term("unknown", parts=tuple(owner.attributes.values()), node=node)
@@ -193,17 +228,33 @@ def _method(course: Course, owner: Term, node: ast.Call, given: list[Term], keyw
     if name in _IN_PLACE and len(node.args) == 1 and isinstance(node.args[0], (ast.Name, ast.Attribute)):
         course.give(node.args[0], course.term("shuffled", name, (given[0],), node))  # rng.shuffle(x)
         return NONE
+    unseen = is_foreign(owner, course.foreign)
+    only = course.only_method(name) if unseen and name not in _OF_UPDATES else None
+    if only is not None:
+        return _elsewhere(course, only, [owner, *given], keywords, node)
     for each in (*given, *keywords.values()):
         if each.op == "function" and name == "step":
             call_function(course, each, [], {}, node)  # a closure
     result = course.term("method", name, (owner, *given), node, keywords=keywords)
     if name == "register_buffer" and len(given) > 1 and isinstance(constant(given[0]), str):
         owner.attributes[given[0].data] = given[1]
-    if name in _TOLD:
-        course.tell(name, owner, result, node)
+    course.tell(name if name in _TOLD else "foreign" if unseen else "called", owner, result, node)
     if name.endswith("_") and not name.startswith("_") and name != "requires_grad_":
         course.tell("in place", owner, result, node)
     return result
+
+
+def _elsewhere(course: Course, method: ast.stmt, given: list[Term], keywords: Keywords, node: Any) -> Term:
+    """Follow a method of an unknown object, as the only one of its name."""
+    frames, course.frames = course.frames, course.frames[:1]
+    made = course.function(method)
+    course.frames = frames
+    return call_function(course, made, given, keywords, node)
+
+
+def _is_plain(course: Course, row: Term) -> bool:
+    """Whether a list still holds what it was made with, and no loop or branch has begun since."""
+    return row.data != "grown" and not course.doubt and row.passes == tuple(course.passes)
 
 
 def _switch(course: Course, owner: Term, name: str, given: list[Term], keywords: Keywords, node: Any) -> None:
@@ -228,6 +279,6 @@ def held_by(model: Term) -> list[Term]:
         seen.add(id(term))
         if term.op in MODULES or term is model:
             found.append(term)
-        if term.op in ("instance", "made", "row", "dict", "either", "index"):
+        if term.op in ("instance", "made", "row", "dict", "either", "index", "starred"):
             work += [*term.parts, *term.attributes.values()] if term.op != "instance" else term.attributes.values()
     return found

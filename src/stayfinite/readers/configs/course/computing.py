@@ -9,8 +9,9 @@ from typing import Any
 
 from stayfinite.readers.configs.course.calling import call
 from stayfinite.readers.configs.course.following import Course, TooMuch
-from stayfinite.readers.configs.course.picking import attribute_of, entry_of, item_of, truth
-from stayfinite.readers.configs.course.terms import Term, number
+from stayfinite.readers.configs.course.library import global_name
+from stayfinite.readers.configs.course.picking import attribute_of, entry_of, item_of, items_of, truth
+from stayfinite.readers.configs.course.terms import Term, is_layer, number
 
 _COMPUTED: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "FloorDiv": operator.floordiv,
@@ -32,7 +33,7 @@ def _constant(course: Course, node: ast.Constant) -> Term:
 
 
 def _name(course: Course, node: ast.Name) -> Term:
-    return course.find(node.id) or course.term("library", node.id, node=node)
+    return course.find(node.id) or global_name(node.id, node)
 
 
 def _attribute(course: Course, node: ast.Attribute) -> Term:
@@ -84,10 +85,10 @@ def _if(course: Course, node: ast.IfExp) -> Term:
     known = truth(course.value(node.test))
     if known is not None:
         return course.value(node.body if known else node.orelse)
-    course.doubt += 1
-    found = course.either([course.value(node.body), course.value(node.orelse)])
-    course.doubt -= 1
-    return found
+    with course.under(node, "body"):
+        one = course.value(node.body)
+    with course.under(node, "else"):
+        return course.either([one, course.value(node.orelse)])
 
 
 def _row(course: Course, node: ast.Tuple | ast.List | ast.Set) -> Term:
@@ -114,25 +115,31 @@ def _dict(course: Course, node: ast.Dict) -> Term:
     return made
 
 
-def _comprehension(course: Course, node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> Term:
+def _comprehension(course: Course, node: ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp) -> Term:
     names = dict(course.frame.names)
     course.doubt += 1
-    for each in node.generators:
-        course.passes.append((id(each), 1))
-        course.give(each.target, item_of(course, course.value(each.iter), node))
-        for test in each.ifs:
-            course.value(test)
-    found = course.value(node.elt)
-    for _ in node.generators:
-        course.passes.pop()
+    found: list[Term] = []
+    first, *more = node.generators
+    over = course.value(first.iter)
+    items = items_of(course, over, node)
+    places: list[Term | None] = [*items] or [None, None]
+    for item in places:
+        if item is None and found and not (found[0].op == "instance" or is_layer(found[0])):
+            break  # only of models there is another
+        for each in node.generators:
+            inner = over if each is first else course.value(each.iter)
+            course.passes.append((id(each), 1))
+            course.loops[id(each)] = each
+            course.give(each.target, item if each is first and item is not None else item_of(course, inner, node))
+            for test in each.ifs:
+                course.value(test)
+        found.append(course.value(node.value if isinstance(node, ast.DictComp) else node.elt))
+        del course.passes[-len(node.generators) :]
     course.doubt -= 1
     course.frame.names.clear()
     course.frame.names.update(names)
-    return course.term("row", parts=(found,), node=node, data="grown")
-
-
-def _dict_comprehension(course: Course, node: ast.DictComp) -> Term:
-    return course.term("unknown", node=node)
+    grows = not items or more or first.ifs
+    return course.term("row", parts=tuple(found), node=node, data="grown" if grows else None)
 
 
 def _lambda(course: Course, node: ast.Lambda) -> Term:
@@ -163,7 +170,7 @@ _KINDS: dict[type[ast.expr], Callable[[Course, Any], Term]] = {
     ast.Constant: _constant, ast.Name: _name, ast.Attribute: _attribute, ast.Subscript: _subscript, ast.Slice: _slice,
     ast.BinOp: _binary, ast.UnaryOp: _unary, ast.Compare: _compare, ast.BoolOp: _bool, ast.IfExp: _if,
     ast.Tuple: _row, ast.List: _row, ast.Set: _row, ast.Dict: _dict, ast.ListComp: _comprehension,
-    ast.GeneratorExp: _comprehension, ast.SetComp: _comprehension, ast.DictComp: _dict_comprehension,
+    ast.GeneratorExp: _comprehension, ast.SetComp: _comprehension, ast.DictComp: _comprehension,
     ast.Lambda: _lambda, ast.Starred: _starred, ast.JoinedStr: _text, ast.NamedExpr: _named, ast.Yield: _yield,
     ast.Call: call,
 }  # fmt: skip

@@ -3,57 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from stayfinite.readers.configs.course.library import import_of
+from stayfinite.readers.configs.course.picking import item_of, items_of, parts_of, truth
+from stayfinite.readers.configs.course.state import Conditions, Event, Frame, Modes, joined_modes
 from stayfinite.readers.configs.course.terms import NONE, UNKNOWN, Term, constant
 
 MOST_STEPS = 30_000
 MOST_CALLS = 14
 """Nested ones."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-Modes = dict[int, frozenset[str]]
 
 
 class TooMuch(Exception):
     """The script is larger than is worth following."""
-
-
-@dataclass(eq=False, slots=True)
-class Frame:
-    """The names of a function, or of the module."""
-
-    names: dict[str, Term] = field(default_factory=dict)
-    outer: Frame | None = None
-    results: list[Term] = field(default_factory=list)
-    yields: list[Term] = field(default_factory=list)
-    globals: set[str] = field(default_factory=set)
-    owner: Term | None = None
-    """The instance whose method this is."""
-    of: ast.ClassDef | None = None
-    """The class whose method this is."""
-    left: list[Modes] = field(default_factory=list)
-    """The modes with which it was left."""
-
-
-@dataclass(eq=False, slots=True)
-class Event:
-    """A call that matters by its time: `forward`, `backward`, `step`, `eval`, `train`, `load`, `init`, `seed`."""
-
-    kind: str
-    term: Term
-    """The model, the loss, the optimizer."""
-    result: Term
-    node: Any
-    learns: bool
-    """Whether gradients are recorded."""
-    mode: frozenset[str]
-    passes: tuple[tuple[int, int], ...]
-    sure: bool
-    """Whether it is reached in any case."""
-    given: tuple[Term, ...] = ()
-    """The arguments."""
 
 
 class Course:
@@ -66,7 +32,22 @@ class Course:
         self.frames = [Frame()]
         self.modes: Modes = {}
         self.passes: list[tuple[int, int]] = []
-        self.loops: dict[int, ast.stmt] = {}
+        self.loops: dict[int, ast.AST] = {}
+        self.over: dict[int, Term] = {}
+        """What each loop goes over."""
+        self.conditions: Conditions = ()
+        self.titles: dict[int, str] = {}
+        """The first name of what is made."""
+        self.foreign: set[int] = set()
+        """Results of code that nobody sees."""
+        self.copies: set[int] = set()
+        self.loose: set[int] = set()
+        """Lists that may hold more or less than is known."""
+        self.fleeting: set[int] = set()
+        """Layers that a forward makes."""
+        self.calls: list[Any] = []
+        """The functions that are being followed."""
+        self._methods: dict[str, list[ast.stmt]] | None = None
         self.learns = True
         self.doubt = 0
         self.depth = 0
@@ -82,7 +63,7 @@ class Course:
     def term(self, op: str, name: str = "", parts: tuple[Term, ...] = (), node: Any = None, data: Any = None,
              keywords: dict[str, Term] | None = None) -> Term:  # fmt: skip
         """A new value."""
-        made = Term(op, name, parts, keywords or {}, node, data, passes=tuple(self.passes))
+        made = Term(op, name, parts, keywords or {}, node, data, passes=tuple(self.passes), learns=self.learns)
         self.terms.append(made)
         return made
 
@@ -94,8 +75,18 @@ class Course:
         """Note an event."""
         mode = self.modes.get(id(term), frozenset({"train"}))
         self.events.append(
-            Event(kind, term, result, node, self.learns, mode, tuple(self.passes), not self.doubt, given)
+            Event(kind, term, result, node, self.learns, mode, tuple(self.passes), not self.doubt, given,
+                  self.conditions, len(self.terms))
         )  # fmt: skip
+
+    @contextmanager
+    def under(self, condition: ast.AST, branch: str) -> Iterator[None]:
+        """Follow a branch."""
+        before = self.conditions
+        self.conditions = (*before, (condition, branch)) if branch else before
+        self.doubt += 1
+        yield
+        self.conditions, self.doubt = before, self.doubt - 1
 
     def find(self, name: str) -> Term | None:
         """The value of a name."""
@@ -109,11 +100,27 @@ class Course:
     def bind(self, name: str, value: Term) -> None:
         """Give a name its value."""
         frame = self.frames[0] if name in self.frame.globals else self.frame
+        while name in frame.nonlocals and frame.outer is not None:
+            frame = frame.outer
         frame.names[name] = value
+
+    def only_method(self, name: str) -> ast.stmt | None:
+        """The method of this name, if there is one."""
+        if self._methods is None:
+            self._methods = {}
+            for owner in (each for each in ast.walk(self.tree) if isinstance(each, ast.ClassDef)):
+                for each in owner.body:
+                    if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                        self._methods.setdefault(each.name, []).append(each)
+        found = self._methods.get(name, [])
+        return found[0] if len(found) == 1 and found[0] not in self.calls else None
 
     def either(self, values: list[Term]) -> Term:
         """One of these."""
         kept = list({id(each): each for each in values}.values())
+        library = next((each for each in kept if each.op == "library"), None)
+        if library is not None and all(each.op in ("library", "const") for each in kept):
+            return library  # imported from one of several places
         return kept[0] if len(kept) == 1 else self.term("either", parts=tuple(kept))
 
     # --- statements ---------------------------------------------------------------------------------------------
@@ -137,7 +144,16 @@ class Course:
         value = self.value(node.value)
         for target in node.targets:
             self.give(target, value)
+            self._entitle(target, value)
         return False
+
+    def _entitle(self, target: ast.expr, value: Term) -> None:
+        """Remember what a value is first called."""
+        if isinstance(target, ast.Tuple) and value.op == "row" and len(value.parts) == len(target.elts):
+            for part, each in zip(value.parts, target.elts, strict=True):
+                self._entitle(each, part)
+        elif value.op in ("made", "instance", "call"):
+            self.titles.setdefault(id(value), ast.unparse(target))
 
     def _annassign(self, node: ast.AnnAssign) -> bool:
         if node.value is not None:
@@ -147,13 +163,13 @@ class Course:
     def _augassign(self, node: ast.AugAssign) -> bool:
         load = ast.copy_location(ast.parse(ast.unparse(node.target), mode="eval").body, node)
         before, more = self.value(load), self.value(node.value)
-        self.give(node.target, self.term("binary", type(node.op).__name__, (before, more), node, "more"))
+        after = self.term("binary", type(node.op).__name__, (before, more), node, "more")
+        self.tell("augmented", before, after, node)
+        self.give(node.target, after)
         return False
 
     def give(self, target: ast.expr, value: Term) -> None:
         """Assign."""
-        from stayfinite.readers.configs.course.picking import parts_of
-
         if isinstance(target, ast.Name):
             self.bind(target.id, value)
         elif isinstance(target, (ast.Tuple, ast.List)):
@@ -166,6 +182,7 @@ class Course:
             if target.attr == "training":
                 self.modes[id(owner)] = frozenset({"train", "eval"})
             owner.attributes[target.attr] = self.either([before, value]) if self.doubt and before else value
+            self.tell("attribute", owner, value, target)
         elif isinstance(target, ast.Subscript):
             owner, key = self.value(target.value), self.value(target.slice)
             if owner.op == "dict":
@@ -179,29 +196,26 @@ class Course:
                 self.give(target.value, changed)
 
     def _if(self, node: ast.If) -> bool:
-        from stayfinite.readers.configs.course.picking import truth
-
         known = truth(self.value(node.test))
         if known is not None:
             return self.run(node.body if known else node.orelse)
-        return self.branches([lambda: self.run(node.body), lambda: self.run(node.orelse)])
+        return self._branches([(node, "body", node.body), (node, "else", node.orelse)])
 
-    def branches(self, ways: list[Callable[[], bool]]) -> bool:
+    def _branches(self, ways: list[tuple[ast.AST, str, list[ast.stmt]]]) -> bool:
         """Follow each way from the same state, and join what they leave."""
         names, modes = dict(self.frame.names), dict(self.modes)
         ends: list[dict[str, Term]] = []
         all_modes: list[Modes] = []
-        self.doubt += 1
-        for way in ways:
+        for condition, branch, body in ways:
             self.frame.names.clear()
             self.frame.names.update(names)
             self.modes = dict(modes)
-            left = way()
+            with self.under(condition, branch):
+                left = self.run(body)
             if not left or self.ended == "continue":
                 all_modes.append(self.modes)
             if not left:
                 ends.append(dict(self.frame.names))
-        self.doubt -= 1
         self.modes = joined_modes(all_modes) if all_modes else modes
         if not ends:
             return True
@@ -210,10 +224,9 @@ class Course:
         return False
 
     def _for(self, node: ast.For) -> bool:
-        from stayfinite.readers.configs.course.picking import item_of
-
         over = self.value(node.iter)
-        listed = over.parts if over.op == "row" and over.data != "grown" and 0 < len(over.parts) <= 4 else ()
+        self.loops[id(node)], self.over[id(node)] = node, over
+        listed = items_of(self, over, node)
         items: list[Term | None] = [*listed] or [None, None]
         self.broken.append([])
         for place, item in enumerate(items):
@@ -226,6 +239,7 @@ class Course:
     _asyncfor = _for
 
     def _while(self, node: ast.While) -> bool:
+        self.loops[id(node)] = node
         self.broken.append([])
         for place in range(2):
             self.passes.append((id(node), place))
@@ -236,7 +250,6 @@ class Course:
 
     def _looped(self, node: ast.For | ast.While) -> bool:
         """What follows a loop."""
-        self.loops[id(node)] = node
         broken = self.broken.pop()
         if broken:
             self.modes = joined_modes([self.modes, *broken])
@@ -256,9 +269,9 @@ class Course:
     _asyncwith = _with
 
     def _try(self, node: ast.Try) -> bool:
-        ways = [lambda: self.run([*node.body, *node.orelse])]
-        ways += [lambda each=each: self.run(each.body) for each in node.handlers]  # type: ignore[misc]
-        left = self.branches(ways) if len(ways) > 1 else ways[0]()
+        whole = [*node.body, *node.orelse]
+        ways: list[tuple[ast.AST, str, list[ast.stmt]]] = [(each, "except", each.body) for each in node.handlers]
+        left = self._branches([(node, "", whole), *ways]) if ways else self.run(whole)
         return self.run(node.finalbody) or left
 
     def _functiondef(self, node: ast.FunctionDef) -> bool:
@@ -313,29 +326,25 @@ class Course:
         self.frame.globals.update(node.names)
         return False
 
+    def _nonlocal(self, node: ast.Nonlocal) -> bool:
+        self.frame.nonlocals.update(node.names)
+        return False
+
     def _import(self, node: ast.Import) -> bool:
         for each in node.names:
             name = each.name if each.asname else each.name.partition(".")[0]
-            self.bind(each.asname or name, self.term("library", short_name(name), node=node))
+            self.bind(each.asname or name, import_of(name, node, each.name))
         return False
 
     def _importfrom(self, node: ast.ImportFrom) -> bool:
         for each in node.names:
-            self.bind(
-                each.asname or each.name, self.term("library", short_name(f"{node.module}.{each.name}"), node=node)
-            )
+            module = "." * node.level + (node.module or "")
+            self.bind(each.asname or each.name, import_of(f"{node.module}.{each.name}", node, module))
         return False
 
     def _assert(self, node: ast.Assert) -> bool:
         self.value(node.test)
         return False
-
-
-def joined_modes(states: list[Modes]) -> Modes:
-    """The modes that models can be in after one of these."""
-    keys = {key for state in states for key in state}
-    start = frozenset({"train"})
-    return {key: frozenset().union(*(state.get(key, start) for state in states)) for key in keys}
 
 
 def constant_exit(node: ast.expr) -> bool:
@@ -350,18 +359,5 @@ def _learns(value: Term, *, now: bool) -> bool:
     if value.last in _NO_GRAD and value.op in ("call", "made", "library"):
         return False
     if value.last == "set_grad_enabled":
-        from stayfinite.readers.configs.course.picking import truth
-
         return truth(value.given(0, "mode") or UNKNOWN) is not False
     return True if value.last == "enable_grad" else now
-
-
-_SHORT = {"nn.functional": "F", "numpy": "np", "torch.nn.functional": "F", "torch.nn": "nn", "torch.functional": "F"}
-
-
-def short_name(name: str) -> str:
-    """A library's name as people write it, whatever it was imported as."""
-    for long, short in _SHORT.items():
-        if name == long or name.startswith(f"{long}."):
-            return short + name.removeprefix(long)
-    return name

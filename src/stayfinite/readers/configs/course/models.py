@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.configs.script_calls import is_optimizer
 from stayfinite.readers.configs.course.calling import held_by
 from stayfinite.readers.configs.course.following import Course
+from stayfinite.readers.configs.course.numbers import option_default
 from stayfinite.readers.configs.course.terms import Term, all_from, constant, leaves, number
+from stayfinite.readers.configs.script_calls import is_optimizer
 
 _RUNNING = lazy_regex(r"(?:Sync)?BatchNorm(?:[123]d)?")
 _DROPS = lazy_regex(r"(?:Alpha|FeatureAlpha)?Dropout(?:[123]d)?")
@@ -71,19 +72,9 @@ def _drops(course: Course, share: Term | None, default: float) -> bool:
         return default > 0
     known = number(share)
     if known is None and share.op == "attribute":
-        known = _default_argument(course, share.name)
+        known = option_default(course, share.name)
         return known is not None and known > 0
     return known is not None and known > 0
-
-
-def _default_argument(course: Course, name: str) -> float | None:
-    """The default of `--name`."""
-    for each in course.terms:
-        if each.op == "method" and each.name == "add_argument":
-            words = [str(constant(part)).lstrip("-").replace("-", "_") for part in each.parts[1:]]
-            if name in words:
-                return number(each.keywords.get("default"))
-    return None
 
 
 def calls_of(course: Course, *names: str) -> Iterator[ast.Call]:

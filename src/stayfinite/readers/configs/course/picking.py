@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from stayfinite.readers.configs.course.terms import Term, constant, number
+from stayfinite.readers.configs.course.library import short_name
+from stayfinite.readers.configs.course.terms import Term, constant, is_layer, number
 
 if TYPE_CHECKING:
     from stayfinite.readers.configs.course.following import Course
 
+MODULES = frozenset({"instance", "made"})
 _WRAPS = frozenset({"tqdm", "trange", "iter", "list", "tuple", "sorted", "track", "deepcopy", "tenumerate"})
 
 
@@ -75,6 +77,29 @@ def item_of(course: Course, over: Term, node: Any) -> Term:
         if made is not None:
             return item_of(course, made, node)
     return course.term("each", parts=(over,), node=node)
+
+
+def items_of(course: Course, over: Term, node: Any) -> list[Term]:
+    """The items that a loop goes over one by one: short lists, and those of models."""
+    inner = over.parts[0] if over.parts else over
+    if over.op == "row" and over.data != "grown" and len(over.parts) <= 4:
+        return list(over.parts)
+    if over.op == "call" and over.last == "enumerate" and over.parts:
+        count = course.term("each", "count", (over,), node)
+        return [course.term("row", parts=(count, each), node=node) for each in items_of(course, inner, node)]
+    if over.op == "call" and over.last in ("list", "tuple", "reversed") and over.parts:
+        return items_of(course, inner, node)
+    found = parts_in(over)
+    return found if 0 < len(found) <= 64 and all(each.op == "instance" or is_layer(each) for each in found) else []
+
+
+def parts_in(listed: Term) -> list[Term]:
+    """What a list, or a list of layers, consists of."""
+    if listed.op == "made" and listed.last in _STACKS:
+        first = listed.parts[0] if len(listed.parts) == 1 and listed.parts[0].op in ("row", "dict") else None
+        held = parts_in(first) if first is not None else list(listed.parts)
+        return [*held, *listed.attributes.values()]
+    return [*listed.parts, *listed.attributes.values()] if listed.op in ("row", "dict") else []
 
 
 def dataset_of(loader: Term) -> Term | None:
@@ -148,6 +173,9 @@ def entry_of(course: Course, owner: Term, key: Term, node: Any) -> Term:
     return course.term("index", parts=(owner, key), node=node)
 
 
+_STACKS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
+
+
 def layers_of(model: Term) -> tuple[Term, ...]:
     """The layers of a stack or a list of layers, where all are known."""
     if model.op != "made" or model.last not in ("Sequential", "ModuleList") or model.data == "grown":
@@ -159,10 +187,10 @@ def layers_of(model: Term) -> tuple[Term, ...]:
 def attribute_of(course: Course, owner: Term, name: str, node: Any) -> Term:
     """`owner.name`."""
     if owner.op == "library":
-        from stayfinite.readers.configs.course.following import short_name
-
-        return course.term("library", short_name(f"{owner.name}.{name}"), node=node)
-    if owner.op in ("instance", "class", "made") and name in owner.attributes:
+        return course.term("library", short_name(f"{owner.name}.{name}"), node=node, data=owner.data)
+    if name == "module" and owner.op in MODULES and name not in owner.attributes:
+        return owner
+    if owner.op not in ("row", "dict", "function", "super") and name in owner.attributes:
         return owner.attributes[name]
     if owner.op in ("instance", "class", "super"):
         found = look_up(owner.data if owner.op != "class" else owner, name)

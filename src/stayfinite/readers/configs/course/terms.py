@@ -27,6 +27,8 @@ class Term:
     data: Any = None
     attributes: dict[Any, Term] = field(default_factory=dict)
     passes: Passes = ()
+    learns: bool = True
+    """Whether gradients were recorded."""
 
     @property
     def last(self) -> str:
@@ -49,6 +51,14 @@ class Term:
     def shown(self) -> str:
         """The source of this value, shortened."""
         return ast.unparse(self.node).split("\n")[0][:80] if isinstance(self.node, ast.AST) else self.name
+
+
+_LAYER = ("nn.", "torch.nn.")
+
+
+def is_layer(term: Term) -> bool:
+    """Whether it is a module of torch."""
+    return term.op == "made" and term.name.startswith(_LAYER) and ".utils." not in term.name
 
 
 NONE = Term("const")

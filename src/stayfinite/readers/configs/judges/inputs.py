@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.course.following import Course
-from stayfinite.readers.configs.judges.losses import loss_calls
 from stayfinite.readers.configs.course.models import learned_from
 from stayfinite.readers.configs.course.terms import VALUES_KEPT, Term, constant, leaves, number
+from stayfinite.readers.configs.judges.losses import loss_calls
+from stayfinite.readers.configs.loops import LoopFault
 
 _CLEANED = lazy_regex(r"nan_to_num|isnan|isfinite|isinf|nanmean|fillna|dropna|nan_?mask|np\.ma\b|(\b\w+) [!=]= \1\b")
 

@@ -6,11 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.configs.loops import LoopFault
-from stayfinite.readers.configs.course.following import Course, Event
-from stayfinite.readers.configs.judges.losses import loss_calls
+from stayfinite.readers.configs.course.following import Course
 from stayfinite.readers.configs.course.models import learned_from, trained
+from stayfinite.readers.configs.course.state import Event
 from stayfinite.readers.configs.course.terms import Term, alike, bare, leaves, number
+from stayfinite.readers.configs.judges.losses import loss_calls
+from stayfinite.readers.configs.loops import LoopFault
 
 _CAUSAL = lazy_regex(r"\btril\(|\btriu\(|is_causal ?= ?True|causal_mask|subsequent_mask")
 _MOVES = frozenset({"view", "reshape", "flatten", "contiguous", "to", "long", "cuda", "clone"})

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.course.following import Course
 from stayfinite.readers.configs.course.shapes import Shapes, crosses
 from stayfinite.readers.configs.course.terms import Term, bare, constant, leaves
+from stayfinite.readers.configs.loops import LoopFault
 
 LINEAR, SOFTMAX, LOG_SOFTMAX, SIGMOID = "linear", "softmax", "log_softmax", "sigmoid"
 _LAYERS = lazy_regex(r"(?:Lazy)?(?:Linear|Bilinear|Conv[123]d)")

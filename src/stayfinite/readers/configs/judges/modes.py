@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.configs.loops import LoopFault
-from stayfinite.readers.configs.course.following import Course, Event
+from stayfinite.readers.configs.course.following import Course
 from stayfinite.readers.configs.course.models import calls_of, changing_layers, learned_from, trained
+from stayfinite.readers.configs.course.state import Event
 from stayfinite.readers.configs.course.terms import Term, leaves
+from stayfinite.readers.configs.loops import LoopFault
 
 _ON_PURPOSE = lazy_regex(
     r"monte|mc_?drop|uncertain|bayes|adversar|attack|pgd|fgsm|\.grad\.(?:data\.)?sign|saliency|register_forward|"

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.course.following import Course
-from stayfinite.readers.configs.judges.losses import loss_calls
 from stayfinite.readers.configs.course.models import learned_from
 from stayfinite.readers.configs.course.picking import truth
 from stayfinite.readers.configs.course.terms import Term, leaves
+from stayfinite.readers.configs.judges.losses import loss_calls
+from stayfinite.readers.configs.loops import LoopFault
 
 _SHUFFLES = frozenset({"randperm", "permutation"})
 

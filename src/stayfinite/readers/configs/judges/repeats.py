@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.course.following import Course
-from stayfinite.readers.configs.judges.losses import loss_calls
 from stayfinite.readers.configs.course.models import learned_from
 from stayfinite.readers.configs.course.picking import truth
 from stayfinite.readers.configs.course.terms import Term, bare, constant, leaves, number
+from stayfinite.readers.configs.judges.losses import loss_calls
+from stayfinite.readers.configs.loops import LoopFault
 
 
 def same_batches(course: Course) -> Iterator[LoopFault]:

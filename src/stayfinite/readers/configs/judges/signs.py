@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.course.following import Course
-from stayfinite.readers.configs.judges.losses import loss_name
 from stayfinite.readers.configs.course.models import optimizers
 from stayfinite.readers.configs.course.picking import truth
 from stayfinite.readers.configs.course.terms import Term, number
+from stayfinite.readers.configs.judges.losses import loss_name
+from stayfinite.readers.configs.loops import LoopFault
 
 _ON_PURPOSE = lazy_regex(
     r"adversar|attack|pgd|fgsm|unlearn|forget|\.grad\.sign|reverse_?grad|grad_?reverse|ascent|reward", 2

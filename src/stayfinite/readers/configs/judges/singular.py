@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.course.following import Course
 from stayfinite.readers.configs.course.models import is_learned, learned_from
 from stayfinite.readers.configs.course.terms import Term, alike, bare, number
+from stayfinite.readers.configs.loops import LoopFault
 
 _STEEP = frozenset({"sqrt", "log", "log2", "log10", "rsqrt", "reciprocal"})
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.course.following import Course
 from stayfinite.readers.configs.course.models import learned_from, trained
 from stayfinite.readers.configs.course.terms import VALUES_KEPT, Term, alike, constant, is_random, leaves, number
+from stayfinite.readers.configs.loops import LoopFault
 
 Step = tuple[str, float | str]
 

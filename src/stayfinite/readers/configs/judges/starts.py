@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.course.calling import held_by
-from stayfinite.readers.configs.course.following import Course, Event
+from stayfinite.readers.configs.course.following import Course
 from stayfinite.readers.configs.course.models import trained
 from stayfinite.readers.configs.course.picking import layers_of
+from stayfinite.readers.configs.course.state import Event
 from stayfinite.readers.configs.course.terms import Term, constant, leaves, number
+from stayfinite.readers.configs.loops import LoopFault
 
 _ZERO = frozenset({"zeros_", "zero_"})
 _FILLS = frozenset({"constant_", "fill_"})

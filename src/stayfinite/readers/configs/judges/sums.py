@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from stayfinite.readers.configs.loops import LoopFault
 from stayfinite.readers.configs.course.following import Course
 from stayfinite.readers.configs.course.picking import dataset_of
 from stayfinite.readers.configs.course.terms import Passes, Term, leaves, number
+from stayfinite.readers.configs.loops import LoopFault
 
 
 class Sum(NamedTuple):

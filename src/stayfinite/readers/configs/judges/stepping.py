@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.readers.configs.course.terms import Term
+from stayfinite.readers.configs.course.updates import Update
+from stayfinite.readers.configs.judges.program import Program, named_only
 from stayfinite.readers.configs.program.names import dotted_name
-from stayfinite.readers.configs.updates.program import Program, named_only
-from stayfinite.readers.configs.updates.things import Event, Thing
 
 Found = tuple[str, str, int, bool]
 """Cause, text, line, and whether training survives it."""
@@ -45,34 +46,34 @@ def never_called(program: Program) -> Iterator[Found]:
         return
     looped = [each for each in program.of("backward") if each.loops]
     for optimizer in program.optimizers:
-        alone = not optimizer.excused and not program.of("step", optimizer)
-        if looped and alone and optimizer.name and program.of("zero", optimizer):
-            yield "step-missing", f"{optimizer.name}.step() is never called", _line(looped[0]), False
+        alone = id(optimizer) not in program.updates.excused and not program.of("step", optimizer)
+        if looped and alone and program.name(optimizer) and program.of("zero", optimizer):
+            yield "step-missing", f"{program.name(optimizer)}.step() is never called", _line(looped[0]), False
 
 
 def never_cleared(program: Program) -> Iterator[Found]:
     """Gradients that no batch clears: nowhere, before the loop alone, or in the first round alone."""
-    if program.of("by hand") or not program.all_traced("zero_grad", "backward"):
+    if _by_hand(program) or not program.all_traced("zero_grad", "backward"):
         return
     for optimizer in program.optimizers:
         steps = [each for each in program.of("step", optimizer) if each.loops and not _arguments(each)]
         built = next(each for each in program.of("build", optimizer))
-        if not steps or _OWN_STEPS.fullmatch(optimizer.layer) or built.loops == steps[0].loops:
+        if not steps or _OWN_STEPS.fullmatch(optimizer.last) or built.loops == steps[0].loops:
             continue
         step = steps[0]
         before = [each for each in program.of("backward") if each.loops[: len(step.loops)] == step.loops]
         zeros = [each for each in program.of("zero") if program.clears(each, optimizer)]
         if not before or all(_of_no_target(each) for each in before):
             continue
-        if any(each.loops[: len(step.loops)] == step.loops and not _first_only(each) for each in zeros):
+        if any(each.loops[: len(step.loops)] == step.loops and not _first_only(program, each) for each in zeros):
             continue
         if any(len(each.loops) >= len(step.loops) and each.loops != step.loops for each in zeros):
             continue
         if any(id(node) not in {id(each.node) for each in program.events} for node in _zero_calls(program)):
             continue
-        mild = _ADAPTIVE.fullmatch(optimizer.layer) is not None
-        name = optimizer.name or "optimizer"
-        if zeros and _leaves_at_once(step.loops[-1]):
+        mild = _ADAPTIVE.fullmatch(optimizer.last) is not None
+        name = program.name(optimizer) or "optimizer"
+        if zeros and _leaves_at_once(program.course.loops.get(step.loops[-1])):
             continue
         if not zeros and not _CLEARED_SOMEHOW.search(program.code):
             yield (
@@ -81,14 +82,24 @@ def never_cleared(program: Program) -> Iterator[Found]:
                 _line(step),
                 mild,
             )
-        elif zeros and _first_only(zeros[0]):
+        elif zeros and _first_only(program, zeros[0]):
             yield "no-zero-grad", f"{_call(zeros[0])}() is called in the first round alone", _line(zeros[0]), mild
         elif zeros:
             where = "once for each epoch, and step() in each batch" if zeros[0].loops else "once, before the loop"
             yield "no-zero-grad", f"{_call(zeros[0])}() is called {where}", _line(zeros[0]), mild
 
 
-def _of_no_target(backward: Event) -> bool:
+def _by_hand(program: Program) -> bool:
+    """Whether weights that are trained, or unknown ones, are changed by hand."""
+    held = {part for each in program.optimizers for part in program.leaves(each)}
+    unknown = any(program.held(each) is None for each in program.optimizers)
+    return any(
+        each.thing is None or unknown or any(id(part) in held for part in program.updates.parts(each.thing))
+        for each in program.of("by hand")
+    )
+
+
+def _of_no_target(backward: Update) -> bool:
     """`output.sum().backward()`: a script that shows that its code runs, and learns nothing."""
     node = backward.node
     summed = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
@@ -124,9 +135,9 @@ def by_hand(tree: ast.Module, text: str) -> Iterator[Found]:
 def in_wrong_order(program: Program) -> Iterator[Found]:
     """zero_grad between backward and step, or two steps after one backward."""
     for optimizer in program.optimizers:
-        if _OWN_STEPS.fullmatch(optimizer.layer):
+        if _OWN_STEPS.fullmatch(optimizer.last):
             continue
-        name = optimizer.name or "optimizer"
+        name = program.name(optimizer) or "optimizer"
         own = [each for each in program.events if _matters(each, optimizer, program)]
         for place, event in enumerate(own):
             before = own[place - 1] if place else None
@@ -145,10 +156,10 @@ def in_wrong_order(program: Program) -> Iterator[Found]:
                 and learns
             ):
                 yield "double-step", f"{name}.step() is called twice after one backward", _line(event), False
-        yield from _cleared_at_the_end(optimizer, own)
+        yield from _cleared_at_the_end(program.name(optimizer), own)
 
 
-def _cleared_at_the_end(optimizer: Thing, own: list[Event]) -> Iterator[Found]:
+def _cleared_at_the_end(name: str, own: list[Update]) -> Iterator[Found]:
     """`step, backward, zero_grad` in a loop: the next step finds nothing."""
     steps = [each for each in own if each.kind == "step" and each.loops]
     for step in steps[:1]:
@@ -156,7 +167,7 @@ def _cleared_at_the_end(optimizer: Thing, own: list[Event]) -> Iterator[Found]:
         kinds = [each.kind for each in loop]
         once = kinds[0] == "step" and kinds[-1] == "zero" and set(kinds[1:-1]) == {"backward"}
         if once and all(_beside(step, each) for each in loop) and not _arguments(step):
-            after = f"{optimizer.name}.step()"
+            after = f"{name}.step()"
             text = f"{_call(loop[-1])}() comes after backward and before {after}: it finds no gradient"
             yield "cleared-before-step", text, _line(loop[-1]), False
 
@@ -164,7 +175,7 @@ def _cleared_at_the_end(optimizer: Thing, own: list[Event]) -> Iterator[Found]:
 def not_divided(program: Program) -> Iterator[Found]:
     """A step every few batches by SGD, where the summed losses are divided by nothing."""
     for step in program.of("step"):
-        if step.thing is None or _ADAPTIVE.fullmatch(step.thing.layer) or not step.conditions:
+        if step.thing is None or _ADAPTIVE.fullmatch(step.thing.last) or not step.conditions:
             continue
         test = getattr(step.conditions[-1][0], "test", None)
         count = _every(test)
@@ -199,7 +210,7 @@ def _every(test: ast.expr | None) -> str | None:
     return None
 
 
-def _matters(event: Event, optimizer: Thing, program: Program) -> bool:
+def _matters(event: Update, optimizer: Term, program: Program) -> bool:
     if event.kind == "step":
         return event.thing is optimizer or event.thing is None
     if event.kind == "zero":
@@ -207,14 +218,14 @@ def _matters(event: Event, optimizer: Thing, program: Program) -> bool:
     return event.kind in ("backward", "unknown", "by hand")
 
 
-def _beside(one: Event, other: Event) -> bool:
+def _beside(one: Update, other: Update) -> bool:
     return one.loops == other.loops and one.conditions == other.conditions and one.kind != "unknown"
 
 
-def _first_only(event: Event) -> bool:
+def _first_only(program: Program, event: Update) -> bool:
     """`if epoch == 0:`."""
     test = getattr(event.conditions[-1][0], "test", None) if event.conditions else None
-    targets = {getattr(getattr(each, "target", None), "id", "") for each in event.loops}
+    targets = {getattr(getattr(each, "target", None), "id", "") for each in map(program.course.loops.get, event.loops)}
     return (
         isinstance(test, ast.Compare)
         and isinstance(test.ops[0], ast.Eq)
@@ -226,7 +237,7 @@ def _first_only(event: Event) -> bool:
     )
 
 
-def _leaves_at_once(loop: ast.AST) -> bool:
+def _leaves_at_once(loop: ast.AST | None) -> bool:
     return any(isinstance(each, (ast.Break, ast.Return)) for each in getattr(loop, "body", ()))
 
 
@@ -235,7 +246,7 @@ def _zero_calls(program: Program) -> list[ast.AST]:
             and each.func.attr == "zero_grad"]  # fmt: skip
 
 
-def _arguments(event: Event) -> bool:
+def _arguments(event: Update) -> bool:
     node = event.node
     if not isinstance(node, ast.Call):
         return False
@@ -243,9 +254,9 @@ def _arguments(event: Event) -> bool:
     return bool(node.args or node.keywords) and not by_scaler
 
 
-def _call(event: Event) -> str:
+def _call(event: Update) -> str:
     return ast.unparse(event.node.func)[:60] if isinstance(event.node, ast.Call) else ""
 
 
-def _line(event: Event) -> int:
+def _line(event: Update) -> int:
     return getattr(event.node, "lineno", 0)

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.configs.updates.program import Program
-from stayfinite.readers.configs.updates.stepping import Found
-from stayfinite.readers.configs.updates.things import Tensor, Thing
+from stayfinite.readers.configs.course.terms import Term, is_layer
+from stayfinite.readers.configs.course.weights import has_weights, is_module, is_parameter, is_trained
+from stayfinite.readers.configs.judges.program import Program
+from stayfinite.readers.configs.judges.stepping import Found
 
 _ON_PURPOSE = lazy_regex(
     r"\.requires_grad\s*=\s*False|requires_grad_\(\s*False|pretrained|freez|frozen|weights=\w*W|reservoir|"
@@ -24,11 +25,10 @@ _FIXED = lazy_regex(
 def without_graph(program: Program) -> Iterator[Found]:
     """A backward whose loss was computed by a model, and leads back to no weight."""
     alive = {id(event.node) for event, loss in program.losses() if loss.sources or not loss.known}
-    alive |= {id(event.node) for event in program.of("backward") if not isinstance(event.tensor, Tensor)}
+    alive |= {id(event.node) for event in program.of("backward") if event.loss is None}
     for event, loss in program.losses():
         if id(event.node) not in alive and loss.known and not loss.sources and loss.seen and event.loops:
-            names = ", ".join(sorted({program.path(each) for each in loss.seen})[:3])
-            text = f"the loss has no graph, so backward() reaches no weight of {names}"
+            text = f"the loss has no graph, so backward() reaches no weight of {program.names(list(loss.seen))}"
             yield "detached-loss", text, getattr(event.node, "lineno", 0), False
             return
 
@@ -38,62 +38,68 @@ def cut_off(program: Program) -> Iterator[Found]:
     losses = [loss for _, loss in program.losses()]
     if len(losses) != len(program.of("backward")) or not all(each.known for each in losses):
         return
-    if any(each.held is None for each in program.optimizers) or _ON_PURPOSE.search(program.text):
+    if any(program.held(each) is None for each in program.optimizers) or _ON_PURPOSE.search(program.text):
         return
     reached = {part for loss in losses for part in loss.sources}
     if not reached:
         return
     held = {part for each in program.optimizers if program.of("step", each) for part in program.leaves(each)}
-    seen = {part for loss in losses for part in loss.seen}
-    lost = [each for each in held if each in seen - reached and each.has_weights and not each.excused]
+    seen = {part for loss in losses for part in loss.seen} - reached
+    lost = [each for each in seen if id(each) in held and has_weights(each) and not _excused(program, each)]
     if lost and not any(_FIXED.search(program.path(each)) for each in lost):
-        first = min(lost, key=lambda each: getattr(each.node, "lineno", 0))
-        names = ", ".join(sorted({program.path(each) for each in lost})[:3])
-        text = f"no gradient reaches {names}: the graph ends between its output and the loss"
-        yield "detached-loss", text, getattr(first.node, "lineno", 0), False
+        first = min(lost, key=lambda each: each.line)
+        text = f"no gradient reaches {program.names(lost)}: the graph ends between its output and the loss"
+        yield "detached-loss", text, first.line, False
 
 
 def held_by_nobody(program: Program) -> Iterator[Found]:
     """Layers that backward reaches and no optimizer holds."""
     optimizers = program.optimizers
-    if not optimizers or any(each.held is None for each in optimizers) or not program.all_traced("step"):
-        return
-    if any(each.kind == "by hand" for each in program.events):
+    models = [each for one in optimizers for each in program.held(one) or ()]
+    if not optimizers or any(program.held(each) is None for each in optimizers) or not program.all_traced("step"):
         return
     held = {part for each in optimizers for part in program.leaves(each)}
-    if any(each.is_input for each in held) or not any(each.kind == "module" for each in held):
+    if any(each.thing is None or any(id(part) in held for part in program.updates.parts(each.thing))
+           for each in program.of("by hand")):  # fmt: skip
+        return
+    if any(not is_module(each) and not is_parameter(each) for each in models) or not any(map(is_module, models)):
         return  # an image is trained, and the network is not
-    reached = [part for _, loss in program.losses() for part in loss.sources if part.is_trained]
+    reached = [part for _, loss in program.losses() for part in loss.sources if is_trained(part) or not is_layer(part)]
     if not reached or not all(program.of("step", each) for each in optimizers):
         return
-    if all(loss.known for _, loss in program.losses()) and not set(reached) & held:
-        first = optimizers[-1]
-        texts = ", ".join(sorted({program.path(each) for each in reached})[:3])
-        text = f"the optimizer holds other weights than those of the loss: {texts} are in none"
-        if not any(each.excused for each in reached) and any(each.has_weights for each in reached):
-            yield "params-not-in-optimizer", text, getattr(first.node, "lineno", 0), False
+    if all(loss.known for _, loss in program.losses()) and not {id(each) for each in reached} & held:
+        text = f"the optimizer holds other weights than those of the loss: {program.names(reached)} are in none"
+        if not any(_excused(program, each) for each in reached) and any(map(has_weights, reached)):
+            yield "params-not-in-optimizer", text, optimizers[-1].line, False
         return
-    lost = [each for each in dict.fromkeys(reached) if each not in held and each.has_weights and each.kind == "module"]
+    lost = [each for each in dict.fromkeys(reached) if id(each) not in held and is_layer(each) and has_weights(each)]
     if not lost or _ON_PURPOSE.search(program.text) or any(_is_meant(program, each) for each in lost):
         return
-    first = min(lost, key=lambda each: getattr(each.node, "lineno", 0))
-    names = ", ".join(sorted({program.path(each) for each in lost})[:3])
-    text = f"no optimizer holds {names}: these weights are never trained"
-    yield "params-not-in-optimizer", text, getattr(first.node, "lineno", 0), False
+    first = min(lost, key=lambda each: each.line)
+    text = f"no optimizer holds {program.names(lost)}: these weights are never trained"
+    yield "params-not-in-optimizer", text, first.line, False
 
 
-def _is_meant(program: Program, part: Thing) -> bool:
+def _excused(program: Program, part: Term) -> bool:
+    return id(part) in program.updates.excused or id(part) in program.course.fleeting
+
+
+def _is_meant(program: Program, part: Term) -> bool:
     """Whether it looks like weights that are to stay as they are."""
-    return part.excused or part.copied or part.frozen or _FIXED.search(program.path(part)) is not None
+    copied = id(part) in program.course.copies
+    return _excused(program, part) or copied or _FIXED.search(program.path(part)) is not None
 
 
 def all_frozen(program: Program) -> Iterator[Found]:
     """An optimizer all of whose weights are frozen."""
     for optimizer in program.optimizers:
-        if optimizer.stepped_frozen and optimizer.held and not optimizer.excused:
-            name = optimizer.name or "the optimizer"
-            text = f"every weight that {name} holds has requires_grad = False"
-            yield "params-frozen", text, getattr(optimizer.node, "lineno", 0), False
+        if (
+            id(optimizer) in program.updates.stepped_frozen
+            and program.held(optimizer)
+            and not _excused(program, optimizer)
+        ):
+            name = program.name(optimizer) or "the optimizer"
+            yield "params-frozen", f"every weight that {name} holds has requires_grad = False", optimizer.line, False
 
 
 def plain_lists(tree: ast.Module, text: str) -> Iterator[Found]:
