@@ -113,8 +113,10 @@ def batch_of(course: Course, dataset: Term | None, loader: Term, node: Any) -> T
     for _ in range(8):
         if whole is None:
             break
-        if whole.op in ("part", "index") or (whole.op in ("call", "made") and whole.last in ("random_split", "Subset")):
+        if whole.op in ("part", "index"):
             whole = whole.parts[0]
+        elif whole.op in ("call", "made") and whole.last in ("random_split", "Subset"):
+            whole = whole.given(0, "dataset")
     if whole is not None and whole.op == "made" and whole.last == "TensorDataset":
         rows = [course.term("batch", parts=(each, loader), node=node) for each in whole.parts]
         return course.term("row", parts=tuple(rows), node=node)

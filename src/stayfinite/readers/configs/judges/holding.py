@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.readers.configs.course.calling import held_by
+from stayfinite.readers.configs.course.picking import MODULES, parts_in
 from stayfinite.readers.configs.course.terms import Term, is_layer
 from stayfinite.readers.configs.course.weights import has_weights, is_module, is_parameter, is_trained
 from stayfinite.readers.configs.judges.program import Program
@@ -102,57 +104,24 @@ def all_frozen(program: Program) -> Iterator[Found]:
             yield "params-frozen", f"every weight that {name} holds has requires_grad = False", optimizer.line, False
 
 
-def plain_lists(tree: ast.Module, text: str) -> Iterator[Found]:
+def plain_lists(program: Program) -> Iterator[Found]:
     """Layers with weights in a plain list or dict of a module, which no parameters() contains."""
-    owners = [each for each in ast.walk(tree) if isinstance(each, ast.ClassDef) and _is_module(each)]
-    own = {each.name: ast.unparse(each) for each in owners}
-    weighted = {name for name, code in own.items() if _LAYER_MADE.search(code)}
-    for owner in owners:
-        code = own[owner.name]
-        if _REGISTERS.search(code):
+    stacked = {id(inner) for each in program.course.terms if is_layer(each) for part in each.parts
+               for inner in (part, *part.parts)}  # fmt: skip
+    for owner in program.course.terms:
+        code = ast.unparse(owner.data.node) if owner.op == "instance" and is_module(owner) else ""
+        if not code or _REGISTERS.search(code):
             continue
-        for node in (each for each in ast.walk(owner) if isinstance(each, ast.Assign)):
-            name, made = ast.unparse(node.targets[0]), _first_made(node.value)
-            if not name.startswith("self.") or made is None or not (_WEIGHTED.fullmatch(made) or made in weighted):
+        registered = {id(layer) for each in owner.attributes.values() if each.op in MODULES for layer in held_by(each)}
+        for name, value in owner.attributes.items():
+            parts = parts_in(value) if value.op in ("row", "dict") and id(value) not in stacked else []
+            if not parts or id(parts[0]) in registered or not any(map(has_weights, held_by(parts[0]))):
                 continue
-            again = re.search(rf"(?:ModuleList|ModuleDict|Sequential)\(\*?{re.escape(name)}\b", code)
-            outside = re.search(rf"(?<!self)\.{re.escape(name[5:])}\b", text)
-            used = len(re.findall(rf"{re.escape(name)}\b", code)) > 1
-            if used and not again and not outside:
-                words = f"{name} is a plain {_kind(node.value)} of layers: parameters() does not contain them"
-                yield "unregistered-module", words, node.lineno, False
-
-
-def _is_module(owner: ast.ClassDef) -> bool:
-    return "Module" in {ast.unparse(each).rpartition(".")[2] for each in owner.bases}
+            used = len(re.findall(rf"self\.{name}\b", code)) > 1
+            if used and not re.search(rf"(?<!self)\.{name}\b", program.text):
+                kind = "dict" if isinstance(value.node, (ast.Dict, ast.DictComp)) else "list"
+                words = f"self.{name} is a plain {kind} of layers: parameters() does not contain them"
+                yield "unregistered-module", words, value.line, False
 
 
 _REGISTERS = lazy_regex(r"add_module|register_module|setattr\(|def parameters|__dict__|_modules|\.parameters\(")
-_LAYER_MADE = lazy_regex(r"\bnn\.(?:Linear|Conv[123]d|LSTM|GRU|Embedding|Parameter)\(")
-_WEIGHTED = lazy_regex(r"(?:nn\.|torch\.nn\.)?(?:Linear|Conv[123]d|ConvTranspose[123]d|LSTM|GRU|Embedding|LSTMCell|"
-                       r"GRUCell|TransformerEncoderLayer|MultiheadAttention|Bilinear)")  # fmt: skip
-
-
-def _first_made(value: ast.expr) -> str | None:
-    if isinstance(value, ast.Call) and ast.unparse(value.func) in ("list", "tuple", "dict") and value.args:
-        value = value.args[0]
-    element: ast.expr | None = None
-    if isinstance(value, (ast.List, ast.Tuple)):
-        element = value.elts[0] if value.elts else None
-    elif isinstance(value, (ast.ListComp, ast.GeneratorExp)):
-        element = value.elt
-    elif isinstance(value, ast.Dict):
-        element = value.values[0] if value.values else None
-    elif isinstance(value, ast.DictComp):
-        element = value.value
-    while (
-        isinstance(element, ast.Call)
-        and isinstance(element.func, ast.Attribute)
-        and element.func.attr in ("to", "cuda")
-    ):
-        element = element.func.value
-    return ast.unparse(element.func) if isinstance(element, ast.Call) else None
-
-
-def _kind(value: ast.expr) -> str:
-    return "dict" if isinstance(value, (ast.Dict, ast.DictComp)) else "list"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from stayfinite.core.lazy_regex import lazy_regex
@@ -47,11 +47,11 @@ def script_faults(tree: ast.Module, text: str) -> tuple[list[LoopFault], list[Lo
     nodes = list(ast.walk(tree))
     updated = not _TRAINS_ITSELF.search(text) and ("optim" in text or ".backward" in text)
     plain = len(nodes) <= MOST_NODES and _is_plain(nodes)
-    complete = (plain or updated) and is_complete(tree)
+    complete = (plain or updated) and is_complete(nodes)
     whole = plain and complete
     course = course_of(tree) if whole or updated else None
-    program = Program(course, text, whole=complete) if course is not None and updated else None
-    return _of_updates(tree, text, program), _of_whole(course) if course is not None and whole else []
+    program = Program(course, text, nodes, whole=complete) if course is not None and updated else None
+    return _of_updates(nodes, program), _of_whole(course) if course is not None and whole else []
 
 
 def update_faults(tree: ast.Module, text: str) -> list[LoopFault]:
@@ -89,18 +89,18 @@ def _of_whole(course: Course) -> list[LoopFault]:
     return list(found.values())
 
 
-def _of_updates(tree: ast.Module, text: str, program: Program | None) -> list[LoopFault]:
+def _of_updates(nodes: Sequence[ast.AST], program: Program | None) -> list[LoopFault]:
     found: dict[str, LoopFault] = {}
-    told = [named_without_call(tree)]
+    told = [named_without_call(nodes)]
     if program is not None and program.whole:
-        told += [by_hand(tree, text), plain_lists(tree, text), *(judge(program) for judge in _MISSING)]
+        told += [judge(program) for judge in _MISSING]
     told += [judge(program) for judge in _WRONG] if program is not None else []
     for cause, words, line, mild in chain.from_iterable(told):
         found.setdefault(cause, LoopFault(cause, words, line, mild=mild))
     return list(found.values())
 
 
-_MISSING = (never_called, never_cleared, not_divided, rates)
+_MISSING = (by_hand, plain_lists, never_called, never_cleared, not_divided, rates)
 """What is missing: told only where no other code can do it."""
 _WRONG = (in_wrong_order, scheduled, without_graph, cut_off, held_by_nobody, all_frozen)
 """What is done wrongly in plain sight."""

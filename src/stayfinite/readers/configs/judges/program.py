@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.course.following import Course
@@ -20,7 +20,7 @@ _OF_A_GAME = lazy_regex(r"\benvs?\b|_envs?\b|\bgame\b|sched|wandb|prof")
 class Program:
     """One script that has been followed."""
 
-    def __init__(self, course: Course, text: str, *, whole: bool) -> None:
+    def __init__(self, course: Course, text: str, nodes: Sequence[ast.AST], *, whole: bool) -> None:
         self.course = course
         self.text = text
         self.code = ast.unparse(course.tree)
@@ -30,7 +30,7 @@ class Program:
         self.updates = Updates(course)
         self.events = self.updates.found
         self.optimizers = [each.thing for each in self.events if each.kind == "build" and each.thing is not None]
-        self.nodes = list(ast.walk(course.tree))
+        self.nodes = nodes
         self._traced = {id(each.node) for each in self.events if each.thing is not None or each.kind == "backward"}
 
     def of(self, kind: str, thing: Term | None = None) -> list[Update]:
@@ -99,9 +99,9 @@ def _children(owner: Term) -> list[tuple[object, Term]]:
     return named
 
 
-def named_only(tree: ast.Module) -> Iterator[tuple[str, ast.Attribute]]:
+def named_only(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, ast.Attribute]]:
     """``(method, node)`` of each statement that names a method and does not call it: `loss.backward`."""
-    for node in ast.walk(tree):
+    for node in nodes:
         value = node.value if isinstance(node, ast.Expr) else None
         method = value.attr if isinstance(value, ast.Attribute) and dotted_name(value, {}) else ""
         if isinstance(value, ast.Attribute) and method in ("backward", "step", "zero_grad"):

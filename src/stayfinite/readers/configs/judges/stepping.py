@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.course.terms import Term
@@ -26,11 +26,11 @@ _MICRO = lazy_regex(r"\w*(?:accum|micro)\w*", re.IGNORECASE)
 _OWN_STEPS = lazy_regex(r"LBFGS|SAM|\w*Rprop\w*|\w*Sparse\w*")
 
 
-def named_without_call(tree: ast.Module) -> Iterator[Found]:
+def named_without_call(nodes: Sequence[ast.AST]) -> Iterator[Found]:
     """`loss.backward` on a line of its own."""
     causes = {"backward": "step-missing", "step": "step-missing", "zero_grad": "no-zero-grad"}
     schedules = re.compile(r"sched|\blr", re.IGNORECASE)
-    for method, node in named_only(tree):
+    for method, node in named_only(nodes):
         name = ast.unparse(node)
         if not (method == "step" and schedules.search(name)):
             yield causes[method], f"{name} is named and not called: write {name}()", node.lineno, False
@@ -108,11 +108,11 @@ def _of_no_target(backward: Update) -> bool:
     return summed.func.attr in ("sum", "mean") and isinstance(summed.func.value, (ast.Name, ast.Call))
 
 
-def by_hand(tree: ast.Module, text: str) -> Iterator[Found]:
+def by_hand(program: Program) -> Iterator[Found]:
     """`w -= lr * w.grad` in a loop, and nothing clears `w.grad`."""
-    if _CLEARS.search(text) or "backward" not in text:
+    if _CLEARS.search(program.text) or "backward" not in program.text:
         return
-    for loop in ast.walk(tree):
+    for loop in program.nodes:
         if not isinstance(loop, (ast.For, ast.While)):
             continue
         body = "\n".join(map(ast.unparse, loop.body))

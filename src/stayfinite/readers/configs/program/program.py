@@ -274,6 +274,7 @@ def _take_loops(run: Run, tree: ast.Module, text: str, found: ScriptSettings) ->
     """Faults of the script's loops, and of functions that it calls in modules beside it."""
     own = Loops(tree, text)
     updates, of_whole = script_faults(tree, text)
+    told = {(each.cause, each.line) for each in (*updates, *of_whole)}
     for fault in updates:
         fix = "give the optimizer the parameters of these layers, too" if fault.text.startswith("no optimizer") else ""
         found.faults.append(CodeFault(fault.cause, fault.text, str(fault.line), fault.sure, fault.mild, fix=fix))
@@ -296,6 +297,8 @@ def _take_loops(run: Run, tree: ast.Module, text: str, found: ScriptSettings) ->
         found.faults.append(CodeFault(fault.cause, fault.text, str(fault.line), fault.sure, fault.mild, whole=True))
     for source, loops in [("", own), *others]:
         for each in loops.faults():
+            if not source and (each.cause, each.line) in told:
+                continue
             where = f"{source}:{each.line}" if source else str(each.line)
             found.faults.append(CodeFault(each.cause, each.text, where, each.sure, each.mild))
         for call, dtype, line in loops.unscaled_autocasts():
