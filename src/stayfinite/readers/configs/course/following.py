@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 from stayfinite.readers.configs.course.library import import_of
 from stayfinite.readers.configs.course.picking import item_of, items_of, parts_of, truth
 from stayfinite.readers.configs.course.state import Conditions, Event, Frame, Modes, joined_modes
-from stayfinite.readers.configs.course.terms import NONE, UNKNOWN, Term, constant
+from stayfinite.readers.configs.course.terms import NONE, UNKNOWN, Term, all_from, constant
 
 MOST_STEPS = 30_000
 MOST_CALLS = 14
@@ -55,6 +56,16 @@ class Course:
         self.ended = ""
         self.broken: list[list[Modes]] = []
         self._compute = compute
+
+    @cached_property
+    def code(self) -> str:
+        """The source without its comments."""
+        return ast.unparse(self.tree)
+
+    @cached_property
+    def learned(self) -> set[int]:
+        """At the end: identities of all values that some backward reaches."""
+        return {id(each) for each in all_from(each.term for each in self.events if each.kind == "backward")}
 
     @property
     def frame(self) -> Frame:

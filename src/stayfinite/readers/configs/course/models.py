@@ -32,12 +32,6 @@ def trained(course: Course) -> list[Term]:
     return list(found.values())
 
 
-def learned_from(course: Course) -> set[int]:
-    """Identities of all values that some backward reaches."""
-    losses = [each.term for each in course.events if each.kind == "backward"]
-    return {id(each) for each in all_from(losses)}
-
-
 def is_learned(term: Term) -> bool:
     """Whether a gradient flows through a value: a layer or a parameter is among what it was computed from."""
     for each in leaves(term):

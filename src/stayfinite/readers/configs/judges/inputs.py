@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.course.following import Course
-from stayfinite.readers.configs.course.models import learned_from
 from stayfinite.readers.configs.course.terms import VALUES_KEPT, Term, constant, leaves, number
 from stayfinite.readers.configs.judges.losses import loss_calls
 from stayfinite.readers.configs.loops import LoopFault
@@ -17,9 +15,9 @@ _CLEANED = lazy_regex(r"nan_to_num|isnan|isfinite|isinf|nanmean|fillna|dropna|na
 
 def not_finite(course: Course) -> Iterator[LoopFault]:
     """`x[3] = float("nan")` in data that are learned from, and nothing takes it out again."""
-    if _CLEANED.search(ast.unparse(course.tree)):
+    if _CLEANED.search(course.code):
         return
-    reached = learned_from(course)
+    reached = course.learned
     given = [one for each in course.events if each.kind == "forward" for one in each.given]
     given += [target for _, _, _, target in loss_calls(course)]
     plain = {id(part) for each in given for part in _rows(each)}
@@ -66,7 +64,7 @@ def _is_data(term: Term) -> bool:
 
 def axes_taken_for_others(course: Course) -> Iterator[LoopFault]:
     """A recurrent layer that takes the batch for the time, where the last step is read as if it did not."""
-    reached = learned_from(course)
+    reached = course.learned
     for term in course.terms:
         if term.op != "index" or id(term) not in reached or not _last_step(term.parts[1]):
             continue

@@ -77,8 +77,9 @@ def course_of(tree: ast.Module) -> Course | None:
 def _is_plain(nodes: list[ast.AST]) -> bool:
     """Whether a script uses torch and runs no text."""
     calls = (node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
-    imports = (node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)))
-    return any("torch" in ast.unparse(each) for each in imports) and _OTHER_WAYS.isdisjoint(calls)
+    modules = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    modules += [each.name for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for each in node.names]
+    return any("torch" in each for each in modules) and _OTHER_WAYS.isdisjoint(calls)
 
 
 def _of_whole(course: Course) -> list[LoopFault]:

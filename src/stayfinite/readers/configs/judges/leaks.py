@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.course.following import Course
-from stayfinite.readers.configs.course.models import learned_from, trained
+from stayfinite.readers.configs.course.models import trained
 from stayfinite.readers.configs.course.state import Event
 from stayfinite.readers.configs.course.terms import Term, alike, bare, leaves, number
 from stayfinite.readers.configs.judges.losses import loss_calls
@@ -19,8 +18,8 @@ _MOVES = frozenset({"view", "reshape", "flatten", "contiguous", "to", "long", "c
 
 def leaks(course: Course) -> Iterator[LoopFault]:
     """Cross entropies of a next-token model that can look at the next token."""
-    causal = _CAUSAL.search(ast.unparse(course.tree)) is not None
-    reached = learned_from(course)
+    causal = _CAUSAL.search(course.code) is not None
+    reached = course.learned
     models = {id(each) for each in trained(course)}
     calls = [each for each in course.events if each.kind == "forward" and id(each.term) in models and each.given]
     for name, call, given, target in loss_calls(course):

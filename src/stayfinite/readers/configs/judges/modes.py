@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.course.following import Course
-from stayfinite.readers.configs.course.models import calls_of, changing_layers, learned_from, trained
+from stayfinite.readers.configs.course.models import calls_of, changing_layers, trained
 from stayfinite.readers.configs.course.state import Event
 from stayfinite.readers.configs.course.terms import Term, leaves
 from stayfinite.readers.configs.loops import LoopFault
@@ -22,13 +22,13 @@ EVAL, TRAIN = frozenset({"eval"}), frozenset({"train"})
 
 def wrong_modes(course: Course) -> Iterator[LoopFault]:
     """A model that learns in evaluation mode, or is measured in training mode."""
-    text = ast.unparse(course.tree)
+    text = course.code
     switches = [each.node for each in course.events if each.kind == "switch"]
     known = {id(each) for each in switches}
     hidden = [each for each in calls_of(course, "eval", "train") if id(each) not in known and _may_switch(course, each)]
     if hidden or _ON_PURPOSE.search(text):
         return
-    reached = learned_from(course)
+    reached = course.learned
     for model in trained(course):
         if model.op not in ("instance", "made"):
             continue

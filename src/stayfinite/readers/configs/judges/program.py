@@ -23,8 +23,6 @@ class Program:
     def __init__(self, course: Course, text: str, nodes: Sequence[ast.AST], *, whole: bool) -> None:
         self.course = course
         self.text = text
-        self.code = ast.unparse(course.tree)
-        """The text without its comments."""
         self.whole = whole
         """Whether no other code than libraries that train nothing is called: what is missing here is missing."""
         self.updates = Updates(course)

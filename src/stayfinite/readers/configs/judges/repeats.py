@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator
 
 from stayfinite.readers.configs.course.following import Course
-from stayfinite.readers.configs.course.models import learned_from
 from stayfinite.readers.configs.course.picking import truth
 from stayfinite.readers.configs.course.terms import Term, bare, constant, leaves, number
 from stayfinite.readers.configs.judges.losses import loss_calls
@@ -15,7 +14,7 @@ from stayfinite.readers.configs.loops import LoopFault
 
 def same_batches(course: Course) -> Iterator[LoopFault]:
     """The first batch of a loader in its given order, or one slice, at each step."""
-    reached = learned_from(course)
+    reached = course.learned
     for _, call, given, target in loss_calls(course):
         if id(call) not in reached:
             continue
@@ -90,7 +89,7 @@ _OF_CLASSES = frozenset({"CrossEntropyLoss", "cross_entropy", "NLLLoss", "nll_lo
 
 def sorted_classes(course: Course) -> Iterator[LoopFault]:
     """A loader that keeps the order of rows which are sorted by class."""
-    reached = learned_from(course)
+    reached = course.learned
     for name, call, _, target in loss_calls(course):
         batch = next((each for each in leaves(target) if each.op == "batch"), None)
         if batch is None or id(call) not in reached or name not in _OF_CLASSES:

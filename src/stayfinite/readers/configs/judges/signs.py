@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
@@ -22,7 +21,7 @@ def flipped_signs(course: Course) -> Iterator[LoopFault]:
     """The only optimizer's only losses, and each of them is made larger."""
     made = optimizers(course)
     lines = {each.line for each in made}
-    if len(lines) != 1 or _ON_PURPOSE.search(ast.unparse(course.tree)):
+    if len(lines) != 1 or _ON_PURPOSE.search(course.code):
         return
     losses = [each for each in course.events if each.kind == "backward"]
     signs = [sign_of(each.term) for each in losses]

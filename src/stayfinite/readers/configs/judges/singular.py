@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.readers.configs.course.following import Course
-from stayfinite.readers.configs.course.models import is_learned, learned_from
+from stayfinite.readers.configs.course.models import is_learned
 from stayfinite.readers.configs.course.terms import Term, alike, bare, number
 from stayfinite.readers.configs.loops import LoopFault
 
@@ -14,7 +14,7 @@ _STEEP = frozenset({"sqrt", "log", "log2", "log10", "rsqrt", "reciprocal"})
 
 def singular_places(course: Course) -> Iterator[LoopFault]:
     """Values without a finite gradient, on the way to a loss that is learned."""
-    reached = learned_from(course)
+    reached = course.learned
     told: set[tuple[str, int]] = set()
     for term in course.terms:
         if id(term) not in reached:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from stayfinite.readers.configs.course.following import Course
-from stayfinite.readers.configs.course.models import learned_from, trained
+from stayfinite.readers.configs.course.models import trained
 from stayfinite.readers.configs.course.terms import VALUES_KEPT, Term, alike, constant, is_random, leaves, number
 from stayfinite.readers.configs.loops import LoopFault
 
@@ -26,7 +26,7 @@ class Scaled(NamedTuple):
 
 def split_scales(course: Course) -> Iterator[LoopFault]:
     """Inputs of training and of validation that come from the same place and differ in their scale."""
-    reached = learned_from(course)
+    reached = course.learned
     changed = {id(each.term) for each in course.events if each.kind == "in place"}
     for model in trained(course):
         calls = [each for each in course.events if each.kind == "forward" and each.term is model and each.given]

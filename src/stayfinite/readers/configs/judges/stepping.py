@@ -39,10 +39,10 @@ def named_without_call(nodes: Sequence[ast.AST]) -> Iterator[Found]:
 def never_called(program: Program) -> Iterator[Found]:
     """No backward, or an optimizer that never steps."""
     steps = [each for each in program.of("step") if each.loops and each.thing is not None and not _arguments(each)]
-    if steps and not _GRADIENT.search(program.code):
+    if steps and not _GRADIENT.search(program.course.code):
         text = f"{_call(steps[0])}() is called, and backward() never is"
         yield "step-missing", text, _line(steps[0]), False
-    if not program.all_traced("step") or _BY_HAND.search(program.code):
+    if not program.all_traced("step") or _BY_HAND.search(program.course.code):
         return
     looped = [each for each in program.of("backward") if each.loops]
     for optimizer in program.optimizers:
@@ -75,7 +75,7 @@ def never_cleared(program: Program) -> Iterator[Found]:
         name = program.name(optimizer) or "optimizer"
         if zeros and _leaves_at_once(program.course.loops.get(step.loops[-1])):
             continue
-        if not zeros and not _CLEARED_SOMEHOW.search(program.code):
+        if not zeros and not _CLEARED_SOMEHOW.search(program.course.code):
             yield (
                 "no-zero-grad",
                 f"{name}.zero_grad() is never called: gradients add up from batch to batch",
