@@ -198,6 +198,9 @@ PLANTED = [
            optimizer="SGD(list(model.parameters()) + list(encoder.parameters()), lr=0.1)"), "detached-loss"),
     (plain().replace("torch.relu(self.body(x))", "self.body(x).detach()"), "detached-loss"),
     # reached in a roundabout way
+    (plain(before="nn.init.xavier_uniform_(model.body.weight)\nmodel.body.bias.data.zero_()",
+           optimizer="Adam(model.head.parameters(), lr=0.1)"), "params-not-in-optimizer"),
+    (plain(before="for p in model.parameters():\n    p.data.uniform_(-0.1, 0.1)", clear="pass"), "no-zero-grad"),
     (plain(before="layers = [nn.Linear(8, 8) for _ in range(3)]", optimizer="SGD(layers[0].parameters(), lr=0.1)",
            forward="for layer in layers: x = layer(x)\n        loss = criterion(x, y)"), "params-not-in-optimizer"),
     (plain(middle="args.schedule = " + SCHEDULE[12:] + "StepLR(optimizer, step_size=3)",
@@ -284,6 +287,10 @@ HEALTHY = [
     plain(forward="z = model.body(x)\n        z = z + (z.round() - z).detach()\n"
           "        loss = criterion(model.head(z), y)"),
     plain(late="with torch.no_grad(): print(criterion(model(x), y))"),
+    # what other code makes or clears
+    plain(before="from mine import Adam", clear="pass", backward="optimizer.zero_grad(); loss.backward()").replace(
+        "torch.optim.SGD", "Adam"),
+    plain(clear="pass", after="for p in model.parameters():\n            p.grad.zero_()"),
     # trained again from the start, each time with another optimizer
     HEAD + "for run in range(3):\n" + textwrap.indent(plain()[len(HEAD):], "    "),
     # what depends on a draw keeps its graph

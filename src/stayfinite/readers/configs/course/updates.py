@@ -10,7 +10,7 @@ from stayfinite.readers.configs.course.following import Course
 from stayfinite.readers.configs.course.gradients import Gradients, Reach
 from stayfinite.readers.configs.course.picking import MODULES, parts_in
 from stayfinite.readers.configs.course.state import Conditions, Event
-from stayfinite.readers.configs.course.terms import Term, all_from, constant
+from stayfinite.readers.configs.course.terms import Term, all_from, constant, is_layer
 from stayfinite.readers.configs.course.weights import held, is_schedule, made_optimizer, trained_in
 
 _HARMLESS = frozenset({
@@ -60,9 +60,8 @@ class Updates:
 
     def _follow(self) -> None:
         events = self.course.events
-        asked = [
-            each.term for each in events if each.kind == "backward" or (each.kind == "augmented" and not each.learns)
-        ]
+        asked = [each.term for each in events if each.kind == "backward"]
+        asked += [each.term for each in events if each.kind == "augmented" and not each.learns]
         asked += [part for each in events if each.result.last == "backward" for part in each.result.parts[:1]]
         self.gradients.wanted.update(map(id, all_from(asked)))
         waiting = iter([*self.course.events, None])
@@ -104,8 +103,8 @@ class Updates:
 
     def _step(self, event: Event) -> None:
         owner, given = event.term, event.result.parts[1:]
-        inside = next((each for each in given if made_optimizer(each)), None)
-        if made_optimizer(owner):
+        inside = next((each for each in given if id(each) in self.held), None)
+        if id(owner) in self.held:
             self._stepped(owner)
             self._tell("step", owner, event)
         elif is_schedule(owner):
@@ -134,7 +133,7 @@ class Updates:
                 self.held[id(call)] = held(first, self.gradients.asked, self.course.loose)
                 self._tell("build", call, event)
         elif name in ("zero_grad", "clear_grad"):
-            known = call.op == "method" and (owner.op in MODULES)
+            known = call.op == "method" and (id(owner) in self.held or owner.op == "instance" or is_layer(owner))
             self._tell("zero", owner if known else None, event)
         elif name in _BACKWARDS:
             loss = call.parts[0] if name == "backward" and call.parts else None
@@ -147,7 +146,7 @@ class Updates:
     def _of_thing(self, event: Event, owner: Term, name: str) -> None:
         """A method of a model or an optimizer."""
         call = event.result
-        if made_optimizer(owner):
+        if id(owner) in self.held:
             if name == "add_param_group" or name.startswith("load"):
                 self.held[id(owner)] = None
         elif name == "requires_grad_":
@@ -178,7 +177,7 @@ class Updates:
             self._hand_over(each)
 
     def _hand_over(self, value: Term, depth: int = 0) -> None:
-        if made_optimizer(value):
+        if id(value) in self.held:
             self.excused.add(id(value))
             for each in self.held.get(id(value)) or ():
                 self._hand_over(each)
@@ -187,7 +186,7 @@ class Updates:
             self.gradients.loose.add(id(value))
             self.excused.update((id(value), *(id(each) for each in self.parts(value))))
             for each in value.attributes.values() if depth < 4 else ():
-                if made_optimizer(each):
+                if id(each) in self.held:
                     self._hand_over(each)
         elif value.op == "method" and value.name in ("parameters", "named_parameters"):
             self._hand_over(value.parts[0])
@@ -238,7 +237,12 @@ class Updates:
         return [value] if known else None
 
     def _in_place(self, event: Event) -> None:
-        if event.term.op in ("each", "attribute", "part"):
+        """Parameters that are written to once the training has begun; before, they are initialized."""
+        value, graded = event.term, False
+        while value.op == "attribute" and value.name in ("data", "grad"):
+            value, graded = value.parts[0], graded or value.name == "grad"
+        begun = any(each.kind == "backward" for each in self.found)
+        if begun and (graded or value.op in ("each", "part")):
             self._touch(event.term, event)
 
     def _augmented(self, event: Event) -> None:
@@ -248,6 +252,6 @@ class Updates:
 
 _KINDS: dict[str, Callable[[Updates, Event], None]] = {
     "backward": Updates._backward, "step": Updates._step, "called": Updates._called, "foreign": Updates._foreign,
-    "attribute": Updates._attribute, "in place": Updates._in_place, "init": Updates._in_place,
+    "attribute": Updates._attribute, "in place": Updates._in_place,
     "augmented": Updates._augmented, "load_state_dict": Updates._called,
 }  # fmt: skip
