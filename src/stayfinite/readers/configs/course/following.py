@@ -9,11 +9,13 @@ from functools import cached_property
 from typing import Any
 
 from stayfinite.readers.configs.course.library import import_of
-from stayfinite.readers.configs.course.picking import item_of, items_of, parts_of, truth
+from stayfinite.readers.configs.course.picking import item_of, items_of, parts_in, parts_of, truth
 from stayfinite.readers.configs.course.state import Conditions, Event, Frame, Modes, joined_modes
 from stayfinite.readers.configs.course.terms import NONE, UNKNOWN, Term, all_from, constant
 
-MOST_STEPS = 30_000
+MOST_STEPS = 60_000
+MOST_PARTS = 200
+"""Of a list that grows."""
 MOST_CALLS = 14
 """Nested ones."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -163,7 +165,7 @@ class Course:
         if isinstance(target, ast.Tuple) and value.op == "row" and len(value.parts) == len(target.elts):
             for part, each in zip(value.parts, target.elts, strict=True):
                 self._entitle(each, part)
-        elif value.op in ("made", "instance", "call"):
+        elif value.op in ("made", "instance", "call", "method"):
             self.titles.setdefault(id(value), ast.unparse(target))
 
     def _annassign(self, node: ast.AnnAssign) -> bool:
@@ -175,6 +177,9 @@ class Course:
         load = ast.copy_location(ast.parse(ast.unparse(node.target), mode="eval").body, node)
         before, more = self.value(load), self.value(node.value)
         after = self.term("binary", type(node.op).__name__, (before, more), node, "more")
+        if before.op == more.op == "row" and len(before.parts) < MOST_PARTS:
+            after = self.term("row", parts=(*parts_in(before), *parts_in(more)), node=node, data="grown")
+            self.loose.add(id(after))
         self.tell("augmented", before, after, node)
         self.give(node.target, after)
         return False

@@ -128,11 +128,11 @@ class Gradients:
     def _made(self, term: Term) -> Reach:
         if is_parameter(term):
             return Reach(frozenset({term}), frozenset({term}))
-        head = term.name.partition(".")[0]
-        if is_layer(term) or not (head in _OF_DATA or head == "torch" or "." not in term.name):
+        if is_layer(term):
             return NOBODY_KNOWS
         mixed = self.mixed([*term.parts, *term.keywords.values()], graph=term.learns)
-        return mixed if head == "torch" and not term.name.startswith("torch.utils.") else mixed.cut
+        of_torch = term.name.startswith("torch.") and not term.name.startswith("torch.utils.")
+        return mixed if of_torch else mixed.cut
 
     def _called(self, term: Term) -> Reach:
         values = [*term.parts, *term.keywords.values()]
@@ -160,7 +160,9 @@ class Gradients:
         layer, given = term.parts[0], [*term.parts[1:], *term.keywords.values()]
         ways = layer.parts if layer.op == "either" else (layer,)
         if not all(map(is_layer, ways)):
-            return self.mixed([layer, *given], graph=term.learns)
+            mixed = self.mixed([layer, *given], graph=term.learns)
+            hidden = any(each.op == "made" and not each.name.startswith("torch.") for each in ways)
+            return Reach(mixed.sources, mixed.seen, known=False) if hidden else mixed
         inside = frozenset(each for way in ways for each in trained_in(way))
         before = self.mixed(given, graph=term.learns) if given else DATA
         loose = any(id(each) in self.loose or is_open(each, self._course.loose) for each in ways)

@@ -95,8 +95,10 @@ def items_of(course: Course, over: Term, node: Any) -> list[Term]:
 
 def parts_in(listed: Term) -> list[Term]:
     """What a list, or a list of layers, consists of."""
+    if listed.op == "starred":
+        return parts_in(listed.parts[0])
     if listed.op == "made" and listed.last in _STACKS:
-        first = listed.parts[0] if len(listed.parts) == 1 and listed.parts[0].op in ("row", "dict") else None
+        first = listed.parts[0] if len(listed.parts) == 1 and listed.parts[0].op in ("row", "dict", "starred") else None
         held = parts_in(first) if first is not None else list(listed.parts)
         return [*held, *listed.attributes.values()]
     return [*listed.parts, *listed.attributes.values()] if listed.op in ("row", "dict") else []

@@ -141,7 +141,10 @@ class Updates:
         elif call.op == "method" and owner.op in MODULES:
             self._of_thing(event, owner, name)
         elif name == "requires_grad_" and call.parts:
-            self._ask(owner, event, off=constant(call.parts[1] if len(call.parts) > 1 else None) is False)
+            off = constant(call.parts[1] if len(call.parts) > 1 else None) is False
+            self._ask(owner, event, off=off)
+            if not off:
+                self.gradients.ask(call)
 
     def _of_thing(self, event: Event, owner: Term, name: str) -> None:
         """A method of a model or an optimizer."""
