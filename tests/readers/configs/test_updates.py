@@ -198,6 +198,12 @@ PLANTED = [
            optimizer="SGD(list(model.parameters()) + list(encoder.parameters()), lr=0.1)"), "detached-loss"),
     (plain().replace("torch.relu(self.body(x))", "self.body(x).detach()"), "detached-loss"),
     # reached in a roundabout way
+    (plain(clear="for word in y:\n            if word: break\n        else: pass", step="optimizer.step()"),
+     "no-zero-grad"),
+    (plain(step="for word in y:\n            if word: break\n        else:\n            optimizer.step()\n"
+           "            optimizer.step()"), "double-step"),
+    (plain(before="layers = [nn.Linear(8, 8)]\nlayers += [nn.ReLU(), nn.Linear(8, 8)]\nmodel = nn.Sequential(*layers)",
+           forward="loss = criterion(model(x), y).detach().requires_grad_()"), "detached-loss"),
     (plain(before="nn.init.xavier_uniform_(model.body.weight)\nmodel.body.bias.data.zero_()",
            optimizer="Adam(model.head.parameters(), lr=0.1)"), "params-not-in-optimizer"),
     (plain(before="for p in model.parameters():\n    p.data.uniform_(-0.1, 0.1)", clear="pass"), "no-zero-grad"),

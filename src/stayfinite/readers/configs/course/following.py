@@ -269,7 +269,10 @@ class Course:
         broken = self.broken.pop()
         if broken:
             self.modes = joined_modes([self.modes, *broken])
-        return False if broken else self.run(node.orelse)
+        if broken and node.orelse:
+            self._branches([(node, "", node.orelse), (node, "", [])])
+            return False
+        return self.run(node.orelse)
 
     def _with(self, node: ast.With) -> bool:
         before = self.learns
