@@ -1,10 +1,11 @@
 """Each fault of a script's updates in several forms, and beside it the healthy programs that only resemble it."""
 
 import ast
+import textwrap
 
 import pytest
 
-from stayfinite.readers.configs.updates import update_faults
+from stayfinite.readers.configs.judges.judging import update_faults
 
 HEAD = """
 import copy
@@ -196,6 +197,23 @@ PLANTED = [
     (plain(before="encoder = nn.Linear(8, 8)", forward="loss = criterion(model(encoder(x).detach()), y)",
            optimizer="SGD(list(model.parameters()) + list(encoder.parameters()), lr=0.1)"), "detached-loss"),
     (plain().replace("torch.relu(self.body(x))", "self.body(x).detach()"), "detached-loss"),
+    # reached in a roundabout way
+    (plain(clear="for word in y:\n            if word: break\n        else: pass", step="optimizer.step()"),
+     "no-zero-grad"),
+    (plain(step="for word in y:\n            if word: break\n        else:\n            optimizer.step()\n"
+           "            optimizer.step()"), "double-step"),
+    (plain(before="layers = [nn.Linear(8, 8)]\nlayers += [nn.ReLU(), nn.Linear(8, 8)]\nmodel = nn.Sequential(*layers)",
+           forward="loss = criterion(model(x), y).detach().requires_grad_()"), "detached-loss"),
+    (plain(before="nn.init.xavier_uniform_(model.body.weight)\nmodel.body.bias.data.zero_()",
+           optimizer="Adam(model.head.parameters(), lr=0.1)"), "params-not-in-optimizer"),
+    (plain(before="for p in model.parameters():\n    p.data.uniform_(-0.1, 0.1)", clear="pass"), "no-zero-grad"),
+    (plain(before="layers = [nn.Linear(8, 8) for _ in range(3)]", optimizer="SGD(layers[0].parameters(), lr=0.1)",
+           forward="for layer in layers: x = layer(x)\n        loss = criterion(x, y)"), "params-not-in-optimizer"),
+    (plain(middle="args.schedule = " + SCHEDULE[12:] + "StepLR(optimizer, step_size=3)",
+           after="args.schedule.step()").replace("import copy", "import argparse\nargs = argparse.Namespace()"),
+     "lr-schedule-bug"),
+    (plain(forward="def ask():\n            global loss\n            loss = criterion(model(x), y).detach()\n"
+           "        loss = 0\n        ask()\n        loss.requires_grad_()"), "detached-loss"),
 ]  # fmt: skip
 
 
@@ -275,6 +293,23 @@ HEALTHY = [
     plain(forward="z = model.body(x)\n        z = z + (z.round() - z).detach()\n"
           "        loss = criterion(model.head(z), y)"),
     plain(late="with torch.no_grad(): print(criterion(model(x), y))"),
+    # what other code makes or clears
+    plain(before="from mine import Adam", clear="pass", backward="optimizer.zero_grad(); loss.backward()").replace(
+        "torch.optim.SGD", "Adam"),
+    plain(clear="pass", after="for p in model.parameters():\n            p.grad.zero_()"),
+    # trained again from the start, each time with another optimizer
+    HEAD + "for run in range(3):\n" + textwrap.indent(plain()[len(HEAD):], "    "),
+    # what depends on a draw keeps its graph
+    plain(forward="dist = torch.distributions.Categorical(logits=model(x))\n        loss = -dist.log_prob(y).mean()"),
+    # layers that are called one after the other
+    HEAD.replace("nn.Linear(8, 8)", "nn.ModuleList([nn.Linear(8, 8) for _ in range(3)])").replace(
+        "return self.head(torch.relu(self.body(x)))", "for layer in self.body:\n            x = torch.relu(layer(x))\n"
+        "        return self.head(x)") + plain()[len(HEAD):],
+    # one of two imports
+    plain(before="try:\n    from torch.optim import SGD\nexcept ImportError:\n    SGD = None").replace(
+        "torch.optim.SGD", "SGD"),
+    # rows of a part of the data
+    plain().replace("DataLoader(data,", "DataLoader(torch.utils.data.random_split(dataset=data, lengths=[9, 1])[0],"),
     # a framework does it
     LIGHTNING,
 ]  # fmt: skip

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from stayfinite.readers.configs.whole import faults_of_script
+from stayfinite.readers.configs.judges.judging import faults_of_script
 
 HEAD = """
 import torch
@@ -176,6 +176,10 @@ PLANTED = {
         program(labels=TENSOR, loss="F.l1_loss(out.squeeze(-1), yb)", **COLUMN),
     ),
     "a square of a table": ("loss-broadcast", program(labels="x[:, 0] * 2", loss="((out - yb) ** 2).mean()", **COLUMN)),
+    "rows picked from several tensors": (
+        "loss-broadcast",
+        program(labels="torch.randn(200)", inside="out, yb = [each[:20] for each in (model(x), y)]", **COLUMN),
+    ),
     "minus the loss": ("flipped-sign", program(loss="-criterion(out, yb)")),
     "minus a share of the loss": ("flipped-sign", program(loss="criterion(out, yb) * -0.5")),
     "maximize": ("flipped-sign", program(optimizer="SGD(model.parameters(), lr=0.1, maximize=True)")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 _TRAIN_NOTHING = frozenset({
     "torch", "torchvision", "torchaudio", "torchtext", "torchdata", "torchmetrics", "torchinfo", "torchsummary",
@@ -27,9 +27,11 @@ def trains_nothing(module: str) -> bool:
     return head in _TRAIN_NOTHING or head in sys.stdlib_module_names
 
 
-def is_complete(tree: ast.Module) -> bool:
-    """Whether a script imports libraries only, and of other code just what never gets its model, optimizer or loss."""
-    nodes = list(ast.walk(tree))
+def is_complete(nodes: Sequence[ast.AST]) -> bool:
+    """Whether a script imports libraries only, and of other code just what never gets its model, optimizer or loss.
+
+    ``nodes`` are all of its syntax tree.
+    """
     others: set[str] = set()
     for node in nodes:
         for module, name in _imported(node):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from stayfinite.core.settings import CodeFault, Expression
+from stayfinite.readers.configs.judges import script_faults
 from stayfinite.readers.configs.loops import HOLDS_LOSS, Loops
 from stayfinite.readers.configs.mechanisms import mechanisms_in
 from stayfinite.readers.configs.program.calls import call_function, call_value, instantiate
@@ -35,8 +36,6 @@ from stayfinite.readers.configs.script_calls import (
 )
 from stayfinite.readers.configs.script_settings import ScriptSettings
 from stayfinite.readers.configs.tree import Node
-from stayfinite.readers.configs.updates import update_faults
-from stayfinite.readers.configs.whole import faults_of_script
 from stayfinite.rules.precision_settings import TRAINED
 
 _TELLING_NAMES = frozenset(
@@ -274,7 +273,9 @@ def follow(
 def _take_loops(run: Run, tree: ast.Module, text: str, found: ScriptSettings) -> None:
     """Faults of the script's loops, and of functions that it calls in modules beside it."""
     own = Loops(tree, text)
-    for fault in update_faults(tree, text):
+    updates, of_whole = script_faults(tree, text)
+    told = {(each.cause, each.line) for each in (*updates, *of_whole)}
+    for fault in updates:
         fix = "give the optimizer the parameters of these layers, too" if fault.text.startswith("no optimizer") else ""
         found.faults.append(CodeFault(fault.cause, fault.text, str(fault.line), fault.sure, fault.mild, fix=fix))
     others = [(scope.origin.source, Loops(scope.tree, "\n".join(scope.origin.lines), set(run.followed)))
@@ -292,10 +293,12 @@ def _take_loops(run: Run, tree: ast.Module, text: str, found: ScriptSettings) ->
                 fact=mechanism.sure,
             )
         )
-    for fault in faults_of_script(tree):
+    for fault in of_whole:
         found.faults.append(CodeFault(fault.cause, fault.text, str(fault.line), fault.sure, fault.mild, whole=True))
     for source, loops in [("", own), *others]:
         for each in loops.faults():
+            if not source and (each.cause, each.line) in told:
+                continue
             where = f"{source}:{each.line}" if source else str(each.line)
             found.faults.append(CodeFault(each.cause, each.text, where, each.sure, each.mild))
         for call, dtype, line in loops.unscaled_autocasts():

@@ -1,0 +1,78 @@
+"""Models of a course: which are trained, which learn from what, and which behave otherwise in evaluation mode."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.readers.configs.course.calling import held_by
+from stayfinite.readers.configs.course.following import Course
+from stayfinite.readers.configs.course.numbers import option_default
+from stayfinite.readers.configs.course.terms import Term, all_from, constant, leaves, number
+from stayfinite.readers.configs.script_calls import is_optimizer
+
+_RUNNING = lazy_regex(r"(?:Sync)?BatchNorm(?:[123]d)?")
+_DROPS = lazy_regex(r"(?:Alpha|FeatureAlpha)?Dropout(?:[123]d)?")
+_DROPS_BY_DEFAULT = frozenset({"TransformerEncoderLayer", "TransformerDecoderLayer", "Transformer"})
+_MAY_DROP = frozenset({"LSTM", "GRU", "RNN", "MultiheadAttention"})
+
+
+def optimizers(course: Course) -> list[Term]:
+    """Every optimizer that is made."""
+    return [each for each in course.terms if each.op == "made" and is_optimizer(each.name)]
+
+
+def trained(course: Course) -> list[Term]:
+    """The models whose parameters an optimizer holds."""
+    found: dict[int, Term] = {}
+    for each in all_from(optimizers(course)):
+        if each.op == "method" and each.name in ("parameters", "named_parameters") and each.parts:
+            found.setdefault(id(each.parts[0]), each.parts[0])
+    return list(found.values())
+
+
+def is_learned(term: Term) -> bool:
+    """Whether a gradient flows through a value: a layer or a parameter is among what it was computed from."""
+    for each in leaves(term):
+        if each.op == "applied" or (each.op == "made" and each.last == "Parameter"):
+            return True
+        if constant(each.keywords.get("requires_grad")) is True or each.name == "requires_grad_":
+            return True
+    return False
+
+
+def changing_layers(course: Course, model: Term) -> str:
+    """`Dropout`, `BatchNorm2d`: what makes evaluation differ from training; empty if nothing is known to."""
+    for layer in held_by(model):
+        if layer.op == "made":
+            name = layer.last
+            if _RUNNING.fullmatch(name) and constant(layer.keywords.get("track_running_stats")) is not False:
+                return name
+            if _DROPS.fullmatch(name) and _drops(course, layer.given(0, "p"), 0.5):
+                return name
+            if name in _DROPS_BY_DEFAULT and _drops(course, layer.keywords.get("dropout"), 0.1):
+                return f"{name} with dropout"
+            if name in _MAY_DROP and _drops(course, layer.keywords.get("dropout"), 0.0):
+                return f"{name} with dropout"
+        elif layer.op == "instance" and "training=self.training" in ast.unparse(layer.data.node):
+            return "dropout"
+    return ""
+
+
+def _drops(course: Course, share: Term | None, default: float) -> bool:
+    """Whether a dropout drops anything."""
+    if share is None:
+        return default > 0
+    known = number(share)
+    if known is None and share.op == "attribute":
+        known = option_default(course, share.name)
+        return known is not None and known > 0
+    return known is not None and known > 0
+
+
+def calls_of(course: Course, *names: str) -> Iterator[ast.Call]:
+    """The calls of methods of these names, wherever they stand."""
+    for node in ast.walk(course.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names:
+            yield node

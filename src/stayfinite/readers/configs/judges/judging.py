@@ -1,0 +1,113 @@
+"""Judge one script: follow it once, and ask each mechanism."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+
+from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.readers.configs.course.computing import compute
+from stayfinite.readers.configs.course.following import Course, TooMuch
+from stayfinite.readers.configs.judges.holding import all_frozen, cut_off, held_by_nobody, plain_lists, without_graph
+from stayfinite.readers.configs.judges.inputs import axes_taken_for_others, not_finite
+from stayfinite.readers.configs.judges.leaks import leaks
+from stayfinite.readers.configs.judges.losses import crossed_shapes, wrong_axes, wrong_inputs
+from stayfinite.readers.configs.judges.modes import wrong_modes
+from stayfinite.readers.configs.judges.pairs import parted_pairs
+from stayfinite.readers.configs.judges.program import Program
+from stayfinite.readers.configs.judges.repeats import same_batches, sorted_classes
+from stayfinite.readers.configs.judges.scheduling import rates, scheduled
+from stayfinite.readers.configs.judges.signs import flipped_signs
+from stayfinite.readers.configs.judges.singular import singular_places
+from stayfinite.readers.configs.judges.splits import split_scales
+from stayfinite.readers.configs.judges.starts import bad_starts, constant_features
+from stayfinite.readers.configs.judges.stepping import (
+    by_hand,
+    in_wrong_order,
+    named_without_call,
+    never_called,
+    never_cleared,
+    not_divided,
+)
+from stayfinite.readers.configs.judges.sums import wrong_sums
+from stayfinite.readers.configs.libraries import is_complete
+from stayfinite.readers.configs.loops import LoopFault
+
+MOST_NODES = 20_000
+_OTHER_WAYS = frozenset({"exec", "eval", "compile", "globals", "locals", "__import__"})
+_TRAINS_ITSELF = lazy_regex(
+    r"register_\w*hook|post_accumulate|accelerat|deepspeed|lightning|torch\.func|functorch|functional_call|\bexec\(|"
+    r"globals\(\)\[|torch\.distributed\.optim|__torch_function__|autograd\.Function"
+)
+
+
+def script_faults(tree: ast.Module, text: str) -> tuple[list[LoopFault], list[LoopFault]]:
+    """The faults of a script's updates, and those that only a whole script shows."""
+    nodes = list(ast.walk(tree))
+    updated = not _TRAINS_ITSELF.search(text) and ("optim" in text or ".backward" in text)
+    plain = len(nodes) <= MOST_NODES and _is_plain(nodes)
+    complete = (plain or updated) and is_complete(nodes)
+    whole = plain and complete
+    course = course_of(tree) if whole or updated else None
+    program = Program(course, text, nodes, whole=complete) if course is not None and updated else None
+    return _of_updates(nodes, program), _of_whole(course) if course is not None and whole else []
+
+
+def update_faults(tree: ast.Module, text: str) -> list[LoopFault]:
+    """The first fault of each cause of a script's updates."""
+    return script_faults(tree, text)[0]
+
+
+def faults_of_script(tree: ast.Module) -> list[LoopFault]:
+    """The faults that only a whole script shows; none of a script that others complete."""
+    return script_faults(tree, ast.unparse(tree))[1]
+
+
+def course_of(tree: ast.Module) -> Course | None:
+    """The course of a script; None if it is too long."""
+    course = Course(tree, compute)
+    try:
+        course.run(tree.body)
+    except (TooMuch, RecursionError):
+        return None
+    return course
+
+
+def _is_plain(nodes: list[ast.AST]) -> bool:
+    """Whether a script uses torch and runs no text."""
+    calls = (node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
+    modules = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    modules += [each.name for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for each in node.names]
+    return any("torch" in each for each in modules) and _OTHER_WAYS.isdisjoint(calls)
+
+
+def _of_whole(course: Course) -> list[LoopFault]:
+    found: dict[tuple[str, int], LoopFault] = {}
+    for judge in _OF_COURSE:
+        for fault in judge(course):
+            found.setdefault((fault.cause, fault.line), fault)
+    return list(found.values())
+
+
+def _of_updates(nodes: Sequence[ast.AST], program: Program | None) -> list[LoopFault]:
+    found: dict[str, LoopFault] = {}
+    told = [named_without_call(nodes)]
+    if program is not None and program.whole:
+        told += [judge(program) for judge in _MISSING]
+    told += [judge(program) for judge in _WRONG] if program is not None else []
+    for cause, words, line, mild in chain.from_iterable(told):
+        found.setdefault(cause, LoopFault(cause, words, line, mild=mild))
+    return list(found.values())
+
+
+_MISSING = (by_hand, plain_lists, never_called, never_cleared, not_divided, rates)
+"""What is missing: told only where no other code can do it."""
+_WRONG = (in_wrong_order, scheduled, without_graph, cut_off, held_by_nobody, all_frozen)
+"""What is done wrongly in plain sight."""
+_OF_COURSE: tuple[Callable[[Course], Iterator[LoopFault]], ...] = (
+    wrong_modes, wrong_sums, wrong_inputs, wrong_axes, crossed_shapes, parted_pairs, same_batches, sorted_classes,
+    split_scales, leaks, flipped_signs, bad_starts, constant_features, singular_places, not_finite,
+    axes_taken_for_others,
+)  # fmt: skip
+"""What is told of whole scripts alone."""

@@ -1,0 +1,262 @@
+"""Backward, step and zero_grad of a whole script: which is never called, too rarely, twice, or at the wrong place."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.readers.configs.course.terms import Term
+from stayfinite.readers.configs.course.updates import Update
+from stayfinite.readers.configs.judges.program import Program, named_only
+from stayfinite.readers.configs.program.names import dotted_name
+
+Found = tuple[str, str, int, bool]
+"""Cause, text, line, and whether training survives it."""
+
+_GRADIENT = lazy_regex(r"backward|\bgrad\(|\.grad\b|jacobian|vjp|\.minimize\(")
+_CLEARED_SOMEHOW = lazy_regex(r"zero_grad|clear_grad|\.grad\b|\bgrad\(|_foreach_zero")
+_CLEARS = lazy_regex(
+    r"zero_grad|clear_grad|zero_\(|fill_\(|\.grad\s*(?::[^=]+)?=[^=]|del .*\.grad|autograd\.grad|\bgrad\("
+)
+_BY_HAND = lazy_regex(r"\.grad\b|\bgrad\(|named_parameters\(|_foreach_")
+_ADAPTIVE = lazy_regex(r"\w*(?:Adam|RMSprop|Adagrad|Adadelta|Lion|Rprop|Adafactor|LAMB|Lamb)\w*")
+_MICRO = lazy_regex(r"\w*(?:accum|micro)\w*", re.IGNORECASE)
+_OWN_STEPS = lazy_regex(r"LBFGS|SAM|\w*Rprop\w*|\w*Sparse\w*")
+
+
+def named_without_call(nodes: Sequence[ast.AST]) -> Iterator[Found]:
+    """`loss.backward` on a line of its own."""
+    causes = {"backward": "step-missing", "step": "step-missing", "zero_grad": "no-zero-grad"}
+    schedules = re.compile(r"sched|\blr", re.IGNORECASE)
+    for method, node in named_only(nodes):
+        name = ast.unparse(node)
+        if not (method == "step" and schedules.search(name)):
+            yield causes[method], f"{name} is named and not called: write {name}()", node.lineno, False
+
+
+def never_called(program: Program) -> Iterator[Found]:
+    """No backward, or an optimizer that never steps."""
+    steps = [each for each in program.of("step") if each.loops and each.thing is not None and not _arguments(each)]
+    if steps and not _GRADIENT.search(program.course.code):
+        text = f"{_call(steps[0])}() is called, and backward() never is"
+        yield "step-missing", text, _line(steps[0]), False
+    if not program.all_traced("step") or _BY_HAND.search(program.course.code):
+        return
+    looped = [each for each in program.of("backward") if each.loops]
+    for optimizer in program.optimizers:
+        alone = id(optimizer) not in program.updates.excused and not program.of("step", optimizer)
+        if looped and alone and program.name(optimizer) and program.of("zero", optimizer):
+            yield "step-missing", f"{program.name(optimizer)}.step() is never called", _line(looped[0]), False
+
+
+def never_cleared(program: Program) -> Iterator[Found]:
+    """Gradients that no batch clears: nowhere, before the loop alone, or in the first round alone."""
+    if _by_hand(program) or not program.all_traced("zero_grad", "backward"):
+        return
+    for optimizer in program.optimizers:
+        steps = [each for each in program.of("step", optimizer) if each.loops and not _arguments(each)]
+        built = next(each for each in program.of("build", optimizer))
+        if not steps or _OWN_STEPS.fullmatch(optimizer.last) or built.loops == steps[0].loops:
+            continue
+        step = steps[0]
+        before = [each for each in program.of("backward") if each.loops[: len(step.loops)] == step.loops]
+        zeros = [each for each in program.of("zero") if program.clears(each, optimizer)]
+        if not before or all(_of_no_target(each) for each in before):
+            continue
+        if any(each.loops[: len(step.loops)] == step.loops and not _first_only(program, each) for each in zeros):
+            continue
+        if any(len(each.loops) >= len(step.loops) and each.loops != step.loops for each in zeros):
+            continue
+        if any(id(node) not in {id(each.node) for each in program.events} for node in _zero_calls(program)):
+            continue
+        mild = _ADAPTIVE.fullmatch(optimizer.last) is not None
+        name = program.name(optimizer) or "optimizer"
+        if zeros and _leaves_at_once(program.course.loops.get(step.loops[-1])):
+            continue
+        if not zeros and not _CLEARED_SOMEHOW.search(program.course.code):
+            yield (
+                "no-zero-grad",
+                f"{name}.zero_grad() is never called: gradients add up from batch to batch",
+                _line(step),
+                mild,
+            )
+        elif zeros and _first_only(program, zeros[0]):
+            yield "no-zero-grad", f"{_call(zeros[0])}() is called in the first round alone", _line(zeros[0]), mild
+        elif zeros:
+            where = "once for each epoch, and step() in each batch" if zeros[0].loops else "once, before the loop"
+            yield "no-zero-grad", f"{_call(zeros[0])}() is called {where}", _line(zeros[0]), mild
+
+
+def _by_hand(program: Program) -> bool:
+    """Whether weights that are trained, or unknown ones, are changed by hand."""
+    held = {part for each in program.optimizers for part in program.leaves(each)}
+    unknown = any(program.held(each) is None for each in program.optimizers)
+    return any(
+        each.thing is None or unknown or any(id(part) in held for part in program.updates.parts(each.thing))
+        for each in program.of("by hand")
+    )
+
+
+def _of_no_target(backward: Update) -> bool:
+    """`output.sum().backward()`: a script that shows that its code runs, and learns nothing."""
+    node = backward.node
+    summed = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    if not isinstance(summed, ast.Call) or not isinstance(summed.func, ast.Attribute) or summed.args:
+        return False
+    return summed.func.attr in ("sum", "mean") and isinstance(summed.func.value, (ast.Name, ast.Call))
+
+
+def by_hand(program: Program) -> Iterator[Found]:
+    """`w -= lr * w.grad` in a loop, and nothing clears `w.grad`."""
+    if _CLEARS.search(program.text) or "backward" not in program.text:
+        return
+    for loop in program.nodes:
+        if not isinstance(loop, (ast.For, ast.While)):
+            continue
+        body = "\n".join(map(ast.unparse, loop.body))
+        if ".backward(" not in body or "requires_grad" in body or "Variable(" in body:
+            continue
+        for node in ast.walk(loop):
+            subtracts = isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub)
+            calls = (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in ("sub_", "add_")
+            )
+            if (subtracts or calls) and ".grad" in ast.unparse(node):
+                shown = ast.unparse(node)[:80]
+                text_of = f"{shown}: nothing clears the gradient, so it adds up from step to step"
+                yield "no-zero-grad", text_of, getattr(node, "lineno", loop.lineno), False
+                return
+
+
+def in_wrong_order(program: Program) -> Iterator[Found]:
+    """zero_grad between backward and step, or two steps after one backward."""
+    for optimizer in program.optimizers:
+        if _OWN_STEPS.fullmatch(optimizer.last):
+            continue
+        name = program.name(optimizer) or "optimizer"
+        own = [each for each in program.events if _matters(each, optimizer, program)]
+        for place, event in enumerate(own):
+            before = own[place - 1] if place else None
+            if event.kind != "step" or _arguments(event) or before is None or not _beside(before, event):
+                continue
+            loop = [each for each in own if each.loops[: len(event.loops)] == event.loops]
+            learns = [each for each in loop if each.kind == "backward"]
+            if before.kind == "zero" and before.thing is not None and learns and event.loops:
+                text = f"{_call(before)}() is called between backward and {name}.step(): the step finds no gradient"
+                yield "cleared-before-step", text, _line(before), False
+            elif (
+                before.kind == "step"
+                and before.thing is event.thing
+                and before.node is not event.node
+                and not _arguments(before)
+                and learns
+            ):
+                yield "double-step", f"{name}.step() is called twice after one backward", _line(event), False
+        yield from _cleared_at_the_end(program.name(optimizer), own)
+
+
+def _cleared_at_the_end(name: str, own: list[Update]) -> Iterator[Found]:
+    """`step, backward, zero_grad` in a loop: the next step finds nothing."""
+    steps = [each for each in own if each.kind == "step" and each.loops]
+    for step in steps[:1]:
+        loop = [each for each in own if each.loops[: len(step.loops)] == step.loops]
+        kinds = [each.kind for each in loop]
+        once = kinds[0] == "step" and kinds[-1] == "zero" and set(kinds[1:-1]) == {"backward"}
+        if once and all(_beside(step, each) for each in loop) and not _arguments(step):
+            after = f"{name}.step()"
+            text = f"{_call(loop[-1])}() comes after backward and before {after}: it finds no gradient"
+            yield "cleared-before-step", text, _line(loop[-1]), False
+
+
+def not_divided(program: Program) -> Iterator[Found]:
+    """A step every few batches by SGD, where the summed losses are divided by nothing."""
+    for step in program.of("step"):
+        if step.thing is None or _ADAPTIVE.fullmatch(step.thing.last) or not step.conditions:
+            continue
+        test = getattr(step.conditions[-1][0], "test", None)
+        count = _every(test)
+        if count is None or not _MICRO.fullmatch(count.rpartition(".")[2]):
+            continue
+        inside = [each for each in program.of("backward") if each.loops == step.loops]
+        plain = [each for each in inside if each.conditions == step.conditions[:-1]]
+        last = count.rpartition(".")[2]
+        used = any(
+            isinstance(node, (ast.BinOp, ast.AugAssign))
+            and isinstance(node.op, (ast.Div, ast.Mult, ast.FloorDiv))
+            and last in ast.unparse(node)
+            for node in program.nodes
+        )
+        divides = any("loss" in ast.unparse(node) and isinstance(node, (ast.BinOp, ast.AugAssign))
+                      and isinstance(node.op, ast.Div) and not _counts(node) for node in program.nodes)  # fmt: skip
+        if plain and len(plain) == len(inside) and not used and not divides and "div" not in program.text:
+            text = f"the losses of {count} batches are summed, and never divided by {count}"
+            yield "accumulation-unscaled", text, _line(plain[0]), False
+
+
+def _counts(node: ast.AST) -> bool:
+    """Whether it is the mean of a log: `total_loss / len(loader)`."""
+    return "len(" in ast.unparse(node) or "total" in ast.unparse(node) or "running" in ast.unparse(node)
+
+
+def _every(test: ast.expr | None) -> str | None:
+    """`steps` of `(i + 1) % steps == 0`."""
+    for node in ast.walk(test) if test is not None else ():
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+            return dotted_name(node.right, {}) or None
+    return None
+
+
+def _matters(event: Update, optimizer: Term, program: Program) -> bool:
+    if event.kind == "step":
+        return event.thing is optimizer or event.thing is None
+    if event.kind == "zero":
+        return program.clears(event, optimizer)
+    return event.kind in ("backward", "unknown", "by hand")
+
+
+def _beside(one: Update, other: Update) -> bool:
+    return one.loops == other.loops and one.conditions == other.conditions and one.kind != "unknown"
+
+
+def _first_only(program: Program, event: Update) -> bool:
+    """`if epoch == 0:`."""
+    test = getattr(event.conditions[-1][0], "test", None) if event.conditions else None
+    targets = {getattr(getattr(each, "target", None), "id", "") for each in map(program.course.loops.get, event.loops)}
+    return (
+        isinstance(test, ast.Compare)
+        and isinstance(test.ops[0], ast.Eq)
+        and isinstance(test.left, ast.Name)
+        and test.left.id in targets
+        and isinstance(test.comparators[0], ast.Constant)
+        and type(test.comparators[0].value) is int
+        and event.conditions[-1][1] == "body"
+    )
+
+
+def _leaves_at_once(loop: ast.AST | None) -> bool:
+    return any(isinstance(each, (ast.Break, ast.Return)) for each in getattr(loop, "body", ()))
+
+
+def _zero_calls(program: Program) -> list[ast.AST]:
+    return [each for each in program.nodes if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)
+            and each.func.attr == "zero_grad"]  # fmt: skip
+
+
+def _arguments(event: Update) -> bool:
+    node = event.node
+    if not isinstance(node, ast.Call):
+        return False
+    by_scaler = isinstance(node.func, ast.Attribute) and "scaler" in ast.unparse(node.func).lower()
+    return bool(node.args or node.keywords) and not by_scaler
+
+
+def _call(event: Update) -> str:
+    return ast.unparse(event.node.func)[:60] if isinstance(event.node, ast.Call) else ""
+
+
+def _line(event: Update) -> int:
+    return getattr(event.node, "lineno", 0)

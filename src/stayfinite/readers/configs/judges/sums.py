@@ -1,0 +1,162 @@
+"""Sums that epochs do not reset, and counts that are divided by something else than what was counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from stayfinite.readers.configs.course.following import Course
+from stayfinite.readers.configs.course.picking import dataset_of
+from stayfinite.readers.configs.course.terms import Passes, Term, leaves, number
+from stayfinite.readers.configs.loops import LoopFault
+
+
+class Sum(NamedTuple):
+    """A running sum: what was added, in which passes, and what it began with."""
+
+    added: tuple[Term, ...]
+    passes: tuple[Passes, ...]
+    start: Term
+
+    def spans(self, loop: int) -> bool:
+        """Whether both passes of a loop added to it."""
+        return {(loop, 0), (loop, 1)} <= {each for passes in self.passes for each in passes}
+
+
+def wrong_sums(course: Course) -> Iterator[LoopFault]:
+    """Metrics that grow from epoch to epoch, or that are fractions of the wrong number."""
+    numerators = {id(each.parts[0]) for each in course.terms if _divides(each)}
+    told: set[int] = set()
+    for term in course.terms:
+        if not _divides(term) or id(term) in numerators or term.line in told:
+            continue
+        value, divisors = _fraction(term)
+        total = sum_of(value)
+        if total is None:
+            continue
+        for fault in (_never_reset(term, total, divisors), _by_batches(total, divisors, term)):
+            if fault is not None:
+                told.add(term.line)
+                yield fault
+                break
+
+
+def _divides(term: Term) -> bool:
+    return term.op == "binary" and term.name == "Div"
+
+
+def _fraction(term: Term) -> tuple[Term, list[Term]]:
+    """`100 * a / b / c` as `a` and all that it is divided by."""
+    divisors: list[Term] = []
+    while True:
+        if _divides(term):
+            divisors.append(term.parts[1])
+            term = term.parts[0]
+        elif term.op == "binary" and term.name == "Mult" and any(number(each) is not None for each in term.parts):
+            term = next((each for each in term.parts if number(each) is None), term.parts[0])
+        elif term.op == "method" and term.name in ("item", "float", "cpu", "numpy", "double") and term.parts:
+            term = term.parts[0]
+        else:
+            return term, divisors
+
+
+def sum_of(term: Term) -> Sum | None:
+    """A sum that began with a number; None of everything else."""
+    added: list[Term] = []
+    passes: list[Passes] = []
+    for _ in range(200):
+        if term.op == "either":
+            # `if ok: total += x`: the sum, or the same sum before.
+            longer = [each for each in term.parts if each.op == "binary" and each.data == "more"]
+            if not longer or any(each not in [inner for one in longer for inner in leaves(one)] for each in term.parts):
+                return None
+            term = longer[-1]
+        elif term.op == "binary" and term.name == "Add" and (term.data == "more" or added):
+            added.append(term.parts[1])
+            passes.append(term.passes)
+            term = term.parts[0]
+        else:
+            break
+    if not added or number(term) is None:
+        return None
+    return Sum(tuple(added), tuple(passes), term)
+
+
+def _never_reset(term: Term, total: Sum, divisors: list[Term]) -> LoopFault | None:
+    """Divided by one epoch's count, though it holds those of all epochs."""
+    for depth, (loop, place) in enumerate(term.passes):
+        if not place or not total.spans(loop) or not _is_plain(divisors, loop):
+            continue
+        inner = all(len(each) > depth + 1 for each in total.passes)
+        if inner and len(term.passes) == depth + 1:
+            text = f"{term.shown}: the sum is never set back to 0 and grows from epoch to epoch"
+            return LoopFault("metric-not-reset", text, term.line, mild=True)
+    return None
+
+
+def _is_plain(divisors: list[Term], loop: int) -> bool:
+    """Whether what it is divided by is the same in every pass: a number, a length, a count of this pass."""
+    for each in divisors:
+        count = sum_of(each)
+        if count is not None:
+            if count.spans(loop):
+                return False
+            continue
+        for part in leaves(each):
+            if part.op == "call" and part.last == "len" and part.parts and part.parts[0].data != "grown":
+                continue
+            of_the_loop = part.op == "each" and any(at[0] == loop for at in part.passes)
+            if of_the_loop or part.op in ("unknown", "either", "text") or part.last in ("time", "perf_counter"):
+                return False
+    return all(number(each) is not None or _is_length(each) or sum_of(each) for each in divisors)
+
+
+def _is_length(term: Term) -> bool:
+    if term.op == "binary":
+        return all(_is_length(each) or number(each) is not None for each in term.parts)
+    return term.op == "call" and term.last == "len"
+
+
+def _by_batches(total: Sum, divisors: list[Term], term: Term) -> LoopFault | None:
+    """Right answers counted row by row, divided by the number of batches."""
+    if len(divisors) != 1 or not all(_counts_matches(each) for each in total.added):
+        return None
+    divisor = divisors[0]
+    count = sum_of(divisor)
+    by_loader = _is_length(divisor) and divisor.op == "call" and divisor.parts and _has_batches(divisor.parts[0])
+    by_count = (
+        count is not None
+        and all(number(each) == 1 for each in count.added)
+        and {each[-1:] for each in count.passes} == {each[-1:] for each in total.passes}
+        and all(_batched(each) for each in total.added)
+    )
+    if by_loader or by_count:
+        text = "right answers are counted by row and divided by the number of batches: the share can exceed 1"
+        return LoopFault("metric-impossible", text, term.line, mild=True)
+    return None
+
+
+def _counts_matches(term: Term) -> bool:
+    """`(pred == target).sum().item()`: a number of rows."""
+    while (term.op == "method" and term.name in ("item", "float", "int", "cpu", "numpy", "detach", "double")) or (
+        term.op == "call" and term.name in ("int", "float")
+    ):
+        term = term.parts[0]
+    if term.op != "method" or term.name != "sum" or len(term.parts) > 1 or term.keywords:
+        return False
+    inner = term.parts[0]
+    while inner.op == "method" and inner.name in ("float", "int", "long", "double", "cpu", "type") and inner.parts:
+        inner = inner.parts[0]
+    return (inner.op == "compare" and inner.name == "Eq") or (inner.op == "method" and inner.name == "eq")
+
+
+def _has_batches(loader: Term) -> bool:
+    """Whether a value is a loader of batches of more than one row."""
+    if loader.op != "made" or loader.last != "DataLoader" or dataset_of(loader) is None:
+        return False
+    size = loader.given(1, "batch_size")
+    return size is not None and number(size) != 1 and size.op != "each"
+
+
+def _batched(term: Term) -> bool:
+    return any(each.op == "batch" and _has_batches(each.parts[1]) for each in leaves(term))
