@@ -162,3 +162,22 @@ def test_a_reference_model_in_fp16_is_not_the_one_that_is_trained(precision: str
         "DPOTrainer(model=model, ref_model=ref_model, args=args, train_dataset=data).train()\n"
     )
     assert inspect_files(["dpo.py"]).findings == []
+
+
+@pytest.mark.parametrize(("bits", "warned"), [("float16", True), ("bfloat16", False)])
+def test_a_base_that_is_fp16_twice_under_adapters_is_a_warning(bits: str, warned: bool, here: Path) -> None:
+    """fp16 weights by the device, mixed precision by the device, LoRA on top: gradients were NaN at every step."""
+    (here / "sft.py").write_text(f"""\
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+load_kwargs = {{"torch_dtype": torch.{bits} if device == "cuda" else torch.float32}}
+model = AutoModelForCausalLM.from_pretrained("HuggingFaceTB/SmolLM2-360M-Instruct", **load_kwargs).to(device)
+model = get_peft_model(model, LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM"))
+args = TrainingArguments("out", fp16=torch.cuda.is_available(), learning_rate=2e-4)
+Trainer(model=model, args=args, train_dataset=rows).train()
+""")
+    found = {finding.cause: finding.severity for finding in inspect_files(["sft.py"]).findings}
+    assert found.get("double-fp16") == ("warning" if warned else None)

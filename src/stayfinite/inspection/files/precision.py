@@ -51,7 +51,8 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
             off = half_on if plan.card.bf16 else brain_on
             notes.edits.append(Edit(cause="both-half-formats", setting=off, value=False))
     half = precision is not None and precision.value == "fp16"
-    weights = _half_weights(plan) if plan.trains and plan.adapters is None and plan.context.deepspeed is None else None
+    own = plan.trains and plan.context.deepspeed is None  # DeepSpeed keeps an fp32 copy
+    weights = _half_weights(plan) if own and plan.adapters is None else None
     if precision is not None and half and plan.family is not None and not _BEARS_HALF.search(plan.family.text):
         adapters = " with adapters" if plan.adapters is not None else ""
         family = plan.family.value
@@ -74,6 +75,10 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
         text = f"{_written(weights)}, no adapters and {cast}: fp16 weights are updated directly"
         if plan.is_transformers or of_verl or (last_step(weights) == TRAINED and _divides_by_zero(plan)):
             notes.remark("plan.pure_fp16", (text, weights.where))
+    base = _loaded_in_half(plan) if own and plan.adapters is not None and half and not _quantized(plan) else None
+    if base is not None and precision is not None and not _says_both(precision, base):
+        text = f"{_written(base)} and {_as_written(precision)}: the base is fp16 twice, adapters may be as well"
+        notes.remark("plan.double_fp16_adapters", (text, base.where))
     notes.remark("plan.scaler_missing", *_unscaled(plan))
     seen = "" if precision is None else f"{precision.value} ({precision.where})"
     causes = ("both-half-formats", "fp16-overflow-model-family", "scaler-missing")
@@ -168,6 +173,11 @@ def _half_weights(plan: Plan) -> Setting | None:
     if followed:
         sure = (each for each in followed if each.value == "float16" and not each.doubtful)
         return next((each for each in sure if each.where not in plan.switched_off), None)
+    return _loaded_in_half(plan)
+
+
+def _loaded_in_half(plan: Plan) -> Setting | None:
+    """Where a model that may be the trained one is loaded or cast as fp16, by the names of settings."""
     halves = [
         setting
         for setting in plan.settings.all("torch_dtype", "from_pretrained_dtype", "model_dtype", "params_dtype")

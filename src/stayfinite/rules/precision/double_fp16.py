@@ -33,7 +33,8 @@ trainable parameters have to be fp32.
 - plain torch: `model.float()` before `torch.amp.GradScaler()`.
 
 ## When it is a false alarm
-An fp16 base that is wholly frozen under fp32 adapters is fine, as is DeepSpeed's fp16 mode, which keeps an fp32 copy.
+A frozen fp16 base under fp32 adapters trains where its activations fit fp16; peft before 0.12 leaves adapters in fp16,
+so `check` warns. DeepSpeed's fp16 mode is fine: it keeps an fp32 copy.
 """
 
 import re
@@ -90,4 +91,5 @@ RULE = Rule(
         "loss-collapse",
     ),
     plans={"plan.double_fp16": STRONG + HINT},
+    mild_plans={"plan.double_fp16_adapters": STRONG + HINT},
 )
