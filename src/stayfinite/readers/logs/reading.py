@@ -90,6 +90,8 @@ class Reading:
                 best[column] = name
         for raw, start, end in pairs:
             name = plain(raw)
+            if name == "time" and "data_time" in names:
+                name = "iter_time"  # of which that much went to the data
             column = TOTAL if name in _TOTALS else column_of(name)
             if evaluation and column in {"loss", "grad_norm", "lr", "throughput"}:
                 column, name = "", "eval_loss" if name == best.get("loss") else f"eval_{name}"
@@ -100,8 +102,6 @@ class Reading:
             if column and column not in taken:
                 taken.add(column)
                 self.fields.append((column, start, end))
-            elif name == "time" and "data_time" in names:
-                self.fields.append(("iter_time", start, end))  # of which that much went to the data
             elif name and name not in taken and name not in NO_METRICS:
                 taken.add(name)
                 self.fields.append((name, start, end))
