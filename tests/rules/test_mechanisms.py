@@ -50,6 +50,7 @@ ANSWERS = (
 )
 FLAIR = "EPOCH\tTIMESTAMP\tBAD_EPOCHS\tLEARNING_RATE\tTRAIN_LOSS\tDEV_LOSS\tDEV_PRECISION\tDEV_RECALL\tDEV_F1\n"
 AT_CHANCE = "".join(f"| {i} | loss 2.303{i} |\n" for i in range(9))
+TRAINED = "{{'train_runtime': {}, 'train_samples_per_second': 0.857, 'train_loss': {}, 'epoch': 1.0}}\n"
 REPORT = "              precision    recall  f1-score   support\n"
 SQUASHED = "".join(f"Conv2d({2**i}, {2 ** (i + 1)}, 3) + Sigmoid + MaxPool2d(2)\n" for i in range(3))
 COSTS = "".join(f"Cost after iteration {i}000: {0.63 * 0.9**i:.6f}\n" for i in range(1, 9))
@@ -152,6 +153,11 @@ PAIRS = {
         "label-imbalance",
         Example(FLAIR + "".join(f"{i}\t18:5{i}:16\t0\t0.15\t{9.6 - i / 5}\t9.5\t0.0\t0.0\t0.0\n" for i in range(6))),
         Example(FLAIR + "".join(f"{i}\t18:5{i}:16\t0\t0.15\t{9.6 / 2**i}\t2.5\t0.7\t0.7{i}\t0.7\n" for i in range(6))),
+    ),
+    "two-trainings-that-end-alike": (
+        "params-not-in-optimizer",
+        Example(TRAINED.format(9.34, 1.5291342735290527) + TRAINED.format(9.32, 1.5291342735290527)),
+        Example(2 * TRAINED.format(9.34, 1.5291342735290527) + TRAINED.format(9.32, 1.4062342735290527)),
     ),
     "columns-with-fewer-values-than-rows": (
         "bad-data-row",

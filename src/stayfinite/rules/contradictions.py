@@ -22,6 +22,7 @@ from stayfinite.rules.lost_ground import (
 )
 from stayfinite.rules.named_numbers import Odd, told
 from stayfinite.rules.number_shapes import (
+    MANY_DIGITS,
     ORDERS,
     SETTLED,
     digits,
@@ -82,6 +83,7 @@ def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradicti
         "epochs alike": _epochs_alike(points),
         "one set for both": _one_set(run, points),
         "policy leaps": _policy_leaps(run),
+        "trainings alike": _trainings_alike(run),
         "evaluation frozen": "" if len({*losses}) > 1 else _evaluates_alike(run),
     }
     odd: dict[Clash, Odd | None] = {
@@ -177,6 +179,21 @@ def _epochs_alike(points: Sequence[Point]) -> str:
         same = [first == second for first, second in zip(before, after, strict=False)]
         if len(same) >= SETTLED and all(same) and len({*after}) >= SUMS and min(map(digits, after)) >= SUMS:
             return f"{len(same)} losses of one epoch equal those of the epoch before, to the last digit"
+    return ""
+
+
+def _trainings_alike(run: RunSeries) -> str:
+    """The mean losses of two trainings, one after the other, that are equal to the last of many digits."""
+    losses, times = (run.metrics.get(name) for name in ("train_loss", "train_runtime"))
+    if losses is None or times is None or losses.lines != times.lines:
+        return ""
+    rows = list(zip(losses.values, times.values, strict=True))
+    for (loss, seconds), (again, more) in pairwise(rows):
+        # One summary that is printed twice took the same time.
+        if loss == again and seconds != more and digits(loss) >= MANY_DIGITS:
+            return (
+                f"two trainings in a row end with a mean loss of {loss:.6g}, to the last digit: no weight has changed"
+            )
     return ""
 
 

@@ -65,7 +65,7 @@ Clash = Literal[
     "no advantage", "softmax twice", "rate spent", "epochs alike", "nothing right", "one set for both",
     "evaluation frozen", "overlap above 1", "beyond bounds", "below 0", "collapsed", "work stops", "scale shrinks",
     "back at start", "right by chance", "unlearned", "too good", "generator wins", "tosses about",
-    "policy leaps",
+    "policy leaps", "trainings alike",
 ]  # fmt: skip
 
 

@@ -71,6 +71,7 @@ def judge(facts: Facts) -> Clues:
     by_name = facts.mentioned(r"named_parameters\(\)[^\n]{0,60}\bif\b[^\n]{0,40}(?:\bin\b|startswith|endswith|==)")
     if facts.said(EMPTY) is not None and by_name is not None and "requires_grad" not in by_name.text:
         yield Clue(f"parameters are selected by a name that none has ({by_name.text.strip()})", STRONG, by_name.where)
+    yield from quote(facts.symptoms.contradicted("trainings alike"), STRONG + HINT)
     yield from quote(_built_too_early(facts), STRONG, "the model changes after the optimizer is built ({})", risk=True)
 
 
