@@ -181,3 +181,15 @@ Trainer(model=model, args=args, train_dataset=rows).train()
 """)
     found = {finding.cause: finding.severity for finding in inspect_files(["sft.py"]).findings}
     assert found.get("double-fp16") == ("warning" if warned else None)
+
+
+@pytest.mark.parametrize(("rates", "wrong"), [((0.22, 0.6, 0.04), False), ((0.5, 0.9, 0.7), True)])
+def test_groups_with_rates_of_their_own_are_judged_together(rates: tuple[float, ...], wrong: bool, here: Path) -> None:
+    groups = ", ".join(f"dict(params=part{place}, lr={rate})" for place, rate in enumerate(rates))
+    (here / "train.py").write_text(
+        "import torch\nfrom transformers import AutoModel\nmodel = AutoModel.from_pretrained('gpt2')\n"
+        f"groups = [{groups}]\noptimizer = torch.optim.Adam(groups, betas=(0.8, 0.95))\n"
+        "for x, y in loader:\n    optimizer.zero_grad()\n    loss = criterion(model(x), y)\n    loss.backward()\n"
+        "    optimizer.step()\n"
+    )
+    assert ("lr-too-high" in {each.cause for each in inspect_files(["train.py"]).findings}) is wrong

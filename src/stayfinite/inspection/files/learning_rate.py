@@ -62,6 +62,9 @@ _VECTORS = lazy_regex(
 """Adapters that are vectors, spectra or rotations: few values on top of frozen weights."""
 _OPTIMIZER_CLASS = ("optim_wrapper_optimizer_type", "optimizer_class_path", "optimizer_target", "optimizer_component")
 """Settings that hold the optimizer class in mmengine, Lightning, Hydra and torchtune."""
+ABSURD = 0.1
+"""A rate that no part of a pre-trained model has."""
+_GROUP = lazy_regex(r"(.+)\.\d+\.(?:lr|learning_rate)")
 _ADAMS_OWN = frozenset({"beta1", "beta2", "betas", "adam_beta1", "adam_beta2", "adam_betas"})
 _MOST_STEP = 25.0
 """Largest rate times clip norm at which clipping bounds an SGD step: LSTM language models use 20 x 0.25 and 1 x 10."""
@@ -71,9 +74,9 @@ def look_at_learning_rate(plan: Plan, notes: Notes) -> None:
     """Check that the rate exists, is positive, and fits its optimizer and model."""
     causes: tuple[str, ...] = ("lr-zero", "lr-too-high", "lr-too-low")
     title = "size for optimizer and model"
-    counting = _counting(plan)
+    counting = [each for each in _counting(plan) if not _tuned_apart(plan, each)]
     if not counting:
-        notes.check("Learning rate", title, *causes, skipped="not set")
+        notes.check("Learning rate", title, *causes, skipped="not set, or one for each group of parameters")
         return
     setting = _worst(plan, counting)
     known = written(setting, number_in(setting.value))
@@ -93,6 +96,14 @@ def look_at_learning_rate(plan: Plan, notes: Notes) -> None:
     for_what = " for ".join(part for part in (planned.optimizer, _trained_words(planned)) if part)
     seen = shown(setting) + (f", {for_what}" if for_what else "")
     notes.check("Learning rate", title, *causes, seen=seen)
+
+
+def _tuned_apart(plan: Plan, setting: Setting) -> bool:
+    """Whether groups of parameters have different rates, not all absurd: the recipe was tuned part by part."""
+    group = _GROUP.fullmatch(setting.name)
+    others = (each for each in plan.known if group and (other := _GROUP.fullmatch(each.name)) and other[1] == group[1])
+    rates = {rate for each in others if (rate := number_in(each.value)) is not None}
+    return len(rates) > 1 and min(rates) < ABSURD
 
 
 def _worst(plan: Plan, counting: list[Setting]) -> Setting:
