@@ -6,7 +6,7 @@ from dataclasses import asdict, fields, replace
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from make_signals import finite_numbers
@@ -312,6 +312,7 @@ def fields_of(state):
     return {field.name: getattr(state, field.name) for field in fields(state)}
 
 
+@settings(max_examples=50)
 @given(st.lists(stretches, min_size=1, max_size=12), st.sampled_from((NOTHING, KNOWN_GOOD, FORWARD)), st.booleans())
 def test_whatever_comes_the_state_can_be_saved_and_nothing_is_asked_without_means(runs, means, better):
     run = Run(means)
