@@ -848,3 +848,23 @@ def test_what_only_resembles_trouble_is_left_in_peace(fine: Example) -> None:
 def test_a_report_without_averages_tells_whether_one_class_has_all_answers(alone: bool, other: str) -> None:
     rows = f"Not-Pass  0.03  1.00  0.05  157\nPass  {other}  5995\n\nTest F1 Macro  0.0249\n"
     assert Example(REPORT + rows).facts().symptoms.one_class is alone
+
+
+def test_a_checkpoint_picked_by_the_wrong_end_is_not_blamed_for_nan() -> None:
+    code = "if acc < best_acc:\n    best_acc = acc\n    save(model)\n"
+    assert "flipped-sign" not in {each.cause for each in rank(Example(NEVER, code, "train.py").facts(), all_rules())}
+    assert "flipped-sign" in {each.cause for each in rank(Example(STILL, code, "train.py").facts(), all_rules())}
+
+
+def test_numbers_that_are_not_finite_or_absurdly_long_break_no_rule() -> None:
+    log = (
+        4 * "loss: 1.47 acc: 1.0\n"
+        + "loss: nan acc: nan\n"
+        + "# "
+        + "9" * 5000
+        + " tokens\nRemoved "
+        + "9" * 5000
+        + " of 5\n"
+    )
+    log += 4 * "data_time: nan, time: nan, loss: 0.5\n"
+    assert rank(Example(log).facts(), all_rules())

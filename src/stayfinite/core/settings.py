@@ -69,8 +69,8 @@ class Setting:
         return plain_name(self.name)
 
 
-When = Literal["", "still", "exploded"]
-"""No weight moves; numbers are not finite or grow without end."""
+When = Literal["", "still", "exploded", "finite"]
+"""No weight moves; numbers are not finite or grow without end; all numbers are finite."""
 
 
 @dataclass(frozen=True, slots=True)

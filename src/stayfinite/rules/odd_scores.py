@@ -241,9 +241,9 @@ def _softmax_twice(run: RunSeries, points: Sequence[Point]) -> str:
 
 def _all_right_at_floor(run: RunSeries, points: Sequence[Point]) -> str:
     """Batches with every answer right whose losses end at what probabilities instead of logits cost at least."""
-    trained = {point.line: point.loss for point in points if point.loss is not None}
+    trained = {each.line: each.loss for each in points if each.loss is not None and math.isfinite(each.loss)}
     for name, track in run.metrics.items():
-        if not _OF_TRAINING.fullmatch(name):
+        if not _OF_TRAINING.fullmatch(name) or not all(map(math.isfinite, track.values)):
             continue
         most = 1 if max(track.values) <= 1 else 100
         rows = zip(track.lines, track.values, strict=True)

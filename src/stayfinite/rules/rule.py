@@ -190,6 +190,8 @@ def _applies(fault: CodeFault, facts: Facts) -> bool:
     if fault.when == "exploded":
         far = symptoms.first_loss is not None and symptoms.first_loss > FAR
         return bool(symptoms.non_finite or symptoms.explodes or (far and symptoms.trouble))
+    if fault.when == "finite":
+        return not symptoms.non_finite
     return not fault.when or bool(symptoms.flat or symptoms.zero_norms)
 
 

@@ -193,3 +193,16 @@ def test_groups_with_rates_of_their_own_are_judged_together(rates: tuple[float, 
         "    optimizer.step()\n"
     )
     assert ("lr-too-high" in {each.cause for each in inspect_files(["train.py"]).findings}) is wrong
+
+
+@pytest.mark.parametrize(("kept", "wrong"), [("acc < best_acc", True), ("acc > best_acc", False)])
+def test_a_best_checkpoint_that_is_picked_by_the_wrong_end_is_a_warning(kept: str, wrong: bool, here: Path) -> None:
+    (here / "train.py").write_text(
+        "import torch\nmodel = torch.nn.Linear(4, 1)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "best_acc = 0\nfor epoch in range(3):\n    for x, y in loader:\n        optimizer.zero_grad()\n"
+        "        loss = ((model(x) - y) ** 2).mean()\n        loss.backward()\n        optimizer.step()\n"
+        f"    acc = evaluate(model)\n    if {kept}:\n        best_acc = acc\n"
+        "        torch.save(model.state_dict(), 'a.pt')\n"
+    )
+    found = {each.cause: each.severity for each in inspect_files(["train.py"]).findings}
+    assert found == ({"flipped-sign": "warning"} if wrong else {})

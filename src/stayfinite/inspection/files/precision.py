@@ -77,7 +77,7 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
             notes.remark("plan.pure_fp16", (text, weights.where))
     base = _loaded_in_half(plan) if own and plan.adapters is not None and half and not _quantized(plan) else None
     if base is not None and precision is not None and not _says_both(precision, base):
-        text = f"{_written(base)} and {_as_written(precision)}: the base is fp16 twice, adapters may be as well"
+        text = f"{_written(base)} under {_as_written(precision)}: fp16 weights and fp16 mixed precision at once"
         notes.remark("plan.double_fp16_adapters", (text, base.where))
     notes.remark("plan.scaler_missing", *_unscaled(plan))
     seen = "" if precision is None else f"{precision.value} ({precision.where})"

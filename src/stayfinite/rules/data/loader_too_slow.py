@@ -30,6 +30,7 @@ from statistics import median
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule
+from stayfinite.rules.signs.numbers import finite_metric
 
 SLOWER = 2.0
 """Time of a batch over time of a step."""
@@ -41,8 +42,7 @@ LONG = 0.1
 
 def judge(facts: Facts) -> Clues:
     """Clues: measured times, or those that a log tells."""
-    waits = [value for value, _ in facts.metric("data_time")]
-    whole = [value for value, _ in facts.metric("iter_time")]
+    waits, whole = ([value for value, _ in finite_metric(facts, name)] for name in ("data_time", "iter_time"))
     if len(waits) >= FEW and len(waits) == len(whole) and median(waits) > max(LONG, WAITS * median(whole)):
         text = f"of {median(whole):.2g} s a step, {median(waits):.2g} s are spent waiting for data"
         yield Clue(text, STRONG + FAIR, facts.metric("data_time")[0][1], risk=not facts.symptoms.told)

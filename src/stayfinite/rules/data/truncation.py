@@ -43,9 +43,9 @@ CUT = 0.05
 
 FEW = 3
 """Rows whose lengths are no accident."""
-_TOKENS = lazy_regex(r"\W*(\d[\d,]*) tokens\W*$", re.IGNORECASE)
+_TOKENS = lazy_regex(r"\W{0,9}(\d[\d,]{0,12}) tokens\W*$", re.IGNORECASE)
 _REMOVED = lazy_regex(
-    r"\bremoved (\d+) (?:out )?of (\d+)\b.{0,60}\b(?:labels?\b.{0,20}-100|truncat|no (?:response|answer))",
+    r"\bremoved (\d{1,12}) (?:out )?of (\d{1,12})\b.{0,60}\b(?:labels?\b.{0,20}-100|truncat|no (?:response|answer))",
     re.IGNORECASE,
 )
 """Rows without a label, as Unsloth counts them."""

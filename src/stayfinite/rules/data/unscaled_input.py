@@ -54,11 +54,8 @@ _RAW = (
     r"\b(?:y values|targets?|prices|features|inputs)\b[^.;\n]{0,40}\b(?:are|is|have|has) (?:\w+ )?"
     r"(?:very|too|extremely|quite|really) (?:high|large|big)\b"
 )
-_AS_READ = (
-    r"\bImageDataGenerator\b|\bimage_dataset_from_directory\b|\bflow_from_(?:directory|dataframe)\b|\bload_img\(|"
-    r"\bcv2\.imread\(|\bImage\.open\("
-)
-"""Readers of images that leave their values as they are."""
+_AS_READ = r"\bImageDataGenerator\b|\bimage_dataset_from_directory\b|\bflow_from_(?:directory|dataframe)\b"
+"""Keras' readers of images, which leave values as they are where nothing else is asked of them."""
 _SCALED = (
     r"rescale|rescaling|\b255\b|preprocess|normali[sz]|standardi[sz]|ToTensor|to_tensor|featurewise|samplewise|"
     r"per_image|std\b|convert_image_dtype"

@@ -107,10 +107,11 @@ def _too_wide(facts: Facts) -> Clues:
         return
     spread, width = facts.settings.find(*_SPREADS), facts.settings.find(*_WIDTHS)
     std, inputs = (finite(each.value) if each else None for each in (spread, width))
+    width_told = f"{inputs:g} inputs" if inputs is not None else f"{NARROWEST} inputs or more"
     inputs = NARROWEST if inputs is None else inputs
     wide = spread is not None and std is not None and std * math.sqrt(max(inputs, 0)) >= GAIN
     if wide and spread is not None:
-        text = f"{spread.name} {std:g} over {inputs:g} inputs or more: each layer multiplies the size of its input"
+        text = f"{spread.name} {std:g} over {width_told}: each layer multiplies the size of its input"
         yield Clue(text, STRONG + HINT, spread.where)
     in_code = any(each.cause == "bad-init" for each in facts.settings.code_faults)
     first = symptoms.first_loss

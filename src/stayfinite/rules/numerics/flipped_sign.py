@@ -1,4 +1,4 @@
-"""The loss has the wrong sign.
+"""A loss, a rate or a comparison has the wrong sign.
 
 ## What it means
 A sign is wrong: the optimizer makes worse what it should make better. The loss falls without end, into the negative

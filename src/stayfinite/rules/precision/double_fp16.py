@@ -33,8 +33,8 @@ trainable parameters have to be fp32.
 - plain torch: `model.float()` before `torch.amp.GradScaler()`.
 
 ## When it is a false alarm
-A frozen fp16 base under fp32 adapters trains where its activations fit fp16; peft before 0.12 leaves adapters in fp16,
-so `check` warns. DeepSpeed's fp16 mode is fine: it keeps an fp32 copy.
+A frozen fp16 base under fp32 adapters trains where its activations fit fp16. Adapters may be in fp16 as well, so
+`check` warns. DeepSpeed's fp16 mode is fine: it keeps an fp32 copy.
 """
 
 import re

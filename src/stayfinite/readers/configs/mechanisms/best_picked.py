@@ -32,7 +32,8 @@ def best_picked(code: Code) -> Iterator[Mechanism]:
         if falls is not None and falls != smaller and _keeps(node, now, best):
             kept, wanted = ("lowest", "highest") if smaller else ("highest", "lowest")
             text = f"the {kept} value is kept as the best; the {wanted} one is"
-            yield Mechanism("flipped-sign", text, node.test, sure=False, fix=f"compare with {'>' if smaller else '<'}")
+            fix = f"keep the {wanted} value: compare with {'>' if smaller else '<'}"
+            yield Mechanism("flipped-sign", text, node.test, when="finite", mild=True, fix=fix)
 
 
 def _is_best(value: ast.expr) -> bool:

@@ -24,6 +24,8 @@ class Mechanism(NamedTuple):
     sure: bool = True
     when: When = ""
     """The symptom without which it is none."""
+    mild: bool = False
+    """Whether training survives it."""
     fix: str = ""
 
     @property

@@ -288,9 +288,10 @@ def _take_loops(run: Run, tree: ast.Module, text: str, found: ScriptSettings) ->
                 mechanism.shown,
                 where,
                 mechanism.sure,
+                mechanism.mild,
                 when=mechanism.when,
                 fix=mechanism.fix,
-                fact=mechanism.sure,
+                fact=mechanism.sure and not mechanism.mild,
             )
         )
     for fault in of_whole:
