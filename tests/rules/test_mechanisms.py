@@ -698,6 +698,44 @@ PAIRS = {
 }  # fmt: skip
 
 TOLD_APART = {
+    "a-batch-of-one-in-the-share-of-a-worker": (
+        "last-batch-of-one",
+        Example(ONE_VALUE, "train dataset length: 200, test dataset length: 24\nbatch_size: 8\nnum_workers: 8\n"),
+        "wrong-mode",
+        Example(ONE_VALUE, "train dataset length: 200, test dataset length: 24\nbatch_size: 8\nnum_workers: 5\n"),
+    ),
+    "a-cross-entropy-below-zero-whatever-is-asked": (
+        "label-out-of-range",
+        Example("With bce_loss every step is negative and it keeps getting smaller. Is that normal?\n"),
+        "",
+        Example("With the elbo every step is negative and it keeps getting smaller. Is that normal?\n"),
+    ),
+    "validation-accuracy-is-no-count-of-batches": (
+        "accumulation-unscaled",
+        Example("gradient_acc 2: step 0 loss 6.4\ngradient_acc 4: step 0 loss 13.65\ngradient_acc 8: step 0 loss 26\n"),
+        "",
+        Example("| step | loss | val acc |\n| 0 | 0.144 | 40% |\n| 1 | 0.301 | 80% |\n| 2 | 0.137 | 40% |\n"),
+    ),
+    "a-rate-that-is-rounded": (
+        "lr-zero",
+        Example("The loss is high.\nThe learning rate is always printed as 0.00000.\n"),
+        "",
+        Example(
+            "The loss is high.\nThe learning rate is printed as 0.00000.\nlearning rate 1e-3, no gradient clipping\n"
+        ),
+    ),
+    "a-gradient-of-zero-in-words": (
+        "zero-gradient",
+        Example("gradient of w2 and b2: exactly 0 at every step\nloss: exactly 0.6931 for 30 iterations\n"),
+        "",
+        Example("loss: 0.6931, then 0.4 after 30 iterations; no gradient checkpointing\n"),
+    ),
+    "memory-that-somebody-ran-out-of": (
+        "out-of-memory",
+        Example("The code quickly ran out of RAM.\n"),
+        "",
+        Example("With checkpointing it never runs out of memory.\n"),
+    ),
     "sigmoids-in-a-row": (
         "vanishing-gradient",
         Example(AT_CHANCE, SQUASHED + "Linear(9, 9) + Sigmoid, Linear(9, 10)\n"),

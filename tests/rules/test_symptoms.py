@@ -53,6 +53,12 @@ def test_a_log_that_begins_late_says_nothing_bad_of_the_start(first, from_start)
     assert symptoms_of([run]).from_start is from_start
 
 
+def test_a_perplexity_of_0_beside_a_missing_loss_is_missing_too():
+    assert not series(ppl=[0.0, 0.0]).impossible
+    assert series(ppl=[0.2, 0.2]).impossible == "ppl"
+    assert series(*losses(3, 2.5), ppl=[0.0, 0.0]).impossible == "ppl"
+
+
 def test_nothing_read_is_neither_healthy_nor_sick():
     assert not symptoms_of([]).healthy
     assert symptoms_of([]).trouble == []

@@ -404,7 +404,9 @@ def one_class(run: RunSeries) -> bool:
 
 def impossible(run: RunSeries) -> str:
     """The name of a metric with an impossible value: a perplexity below 1."""
-    return _first(run, _PERPLEXITY, lambda values: any(value < 1 for value in finite_of(values[-3:])))
+    # Where the loss is missing, a 0 stands for a missing perplexity.
+    least = 0.0 if any(point.loss is not None for point in run.points) else 1e-12
+    return _first(run, _PERPLEXITY, lambda values: any(least <= value < 1 for value in finite_of(values[-3:])))
 
 
 def absurd_perplexity(run: RunSeries) -> bool:

@@ -170,13 +170,19 @@ def _below_zero(facts: Facts) -> Clues:
     symptoms = facts.symptoms
     best, above = symptoms.best_loss, symptoms.contradicted("share above 1")
     yield from quote(above, STRONG + HINT, "{}; targets above 1 make it larger", where=symptoms.at("start"))
+    told, bounded = symptoms.said("negative loss"), facts.mentioned(_BOUNDED)
+    said = told and re.search(rf"(?:{_BOUNDED})[^.;,\n]{{0,40}}\bnegative", told.text, re.IGNORECASE)
+    if told is not None and said:
+        text = f"labels from 0 to 1 cannot make this loss negative: {told.text[said.start() :][:80]}"
+        yield Clue(text, STRONG + FAIR, told.where)
+    elif best is None and told is not None and bounded is not None and facts.mentioned(MAY_BE_NEGATIVE) is None:
+        yield Clue(f"labels outside 0 to 1 make this loss negative: {bounded.text.strip()[:80]}", STRONG, bounded.where)
     if best is None or best >= -0.01:
         return
     negative = symptoms.contradicted("negative loss")
     if negative is not None:
         yield Clue(negative.text, FAIR, symptoms.at("start"))
         yield from quote(facts.mentioned(_PIXELS), FAIR, "targets are pixels: 0 to 255 unless scaled ({:.60})")
-    bounded = facts.mentioned(_BOUNDED)
     if bounded is not None and facts.mentioned(MAY_BE_NEGATIVE) is None:
         text = f"loss {best:.4g}; cross entropy of labels from 0 to 1 is never below 0"
         yield Clue(text, STRONG + HINT, facts.symptoms.at("start"))

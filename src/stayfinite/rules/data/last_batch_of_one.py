@@ -24,6 +24,7 @@ statistics are used, and one row is enough.
 """
 
 import re
+from itertools import product
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RunSeries
@@ -51,6 +52,10 @@ _OF_ROWS = lazy_regex(
 _ROWS = lazy_regex(r"(?<![\d.\[e-])(?<!line )(?<!size=)(?<!size )(\d{1,3}(?:,\d{3})+|\d+)(?![\d.]*[\d\]x%])")
 _ERROR = r"^\s*(?:\w+\.)*\w+(?:Error|Exception)\b: "
 """The last line of a traceback."""
+_SHARES = lazy_regex(
+    r"\b(?:num_workers|workers|num_gpus|gpus|world[_ ]size|nproc_per_node)\W{1,4}(\d+)\b", re.IGNORECASE
+)
+"""Workers or ranks that split the rows of a stream among them."""
 _REMAINDER = r"% ?\w*batch\w* ?== ?1\b"
 NO_CHANCE = 16
 """Batches of so many rows seldom leave one by chance."""
@@ -108,6 +113,11 @@ def _remainder_of_one(facts: Facts, least: int = 2) -> Line | None:
         rows = next((rows for rows in sorted(counts) if rows > batch >= least and rows % batch == 1), None)
         if rows is not None:
             return Line(line.where, f"{rows:,} rows in batches of {batch:,} leave one")
+    shares = {int(number) for line in _remarks(facts) for number in _SHARES.findall(line.text)}
+    for batch, line in _batches(facts):
+        for rows, parts in product(sorted(counts), sorted(shares)):
+            if parts > 1 and rows % parts == 0 and rows // parts > batch >= least and rows // parts % batch == 1:
+                return Line(line.where, f"{rows:,} rows, split among {parts}, in batches of {batch:,} leave one")
     return None
 
 

@@ -50,7 +50,8 @@ from stayfinite.rules.signs.aftermath import went_on
 from stayfinite.rules.signs.numbers import measured
 
 _FULL = (
-    r"out[-_ ]?of[-_ ]?memory|tried to allocate [\d.]+ ?[gmk]i?b|\bOOM\b|oom[- ]?kill|"
+    r"out[-_ ]?of[-_ ]?memory|\b(?:ran|runs?|running) out of (?:\w+ )?(?:v?ram|memory)\b|"
+    r"tried to allocate [\d.]+ ?[gmk]i?b|\bOOM\b|oom[- ]?kill|"
     r"(?:can'?t|cannot|could not|unable to|failed to|not) (?:be )?allocat\w+ .{0,30}"
     r"(?:memory|bytes|[\d.]+ ?[gmkt]i?b|buffer)|"
     r"not enough (?:\w+ )?(?:memory|vram)|insufficient (?:\w+ )?memory|resource_?exhausted|std::bad_alloc|"
@@ -61,8 +62,8 @@ _FULL = (
 _ONLY_TALK = (
     r"\becc error\b|"
     r"\b(?:if (?:you|the|it|there|training)|in case|avoid\w*|prevent\w*|may|might|can (?:cause|lead|run)|risk|"
-    r"without|no|reduc\w+|sav\w+|less|until|handle\w*|recover\w*|skip\w*|ignor\w*|retry\w*)\b[^.\n]{0,40}"
-    r"(?:out[-_ ]?of[-_ ]?memory|\boom\b)|\boom\w*\W{1,3}(?:0|none|false|true)\b|"
+    r"without|no|never|not|reduc\w+|sav\w+|less|until|handle\w*|recover\w*|skip\w*|ignor\w*|retry\w*)\b[^.\n]{0,40}"
+    r"(?:out[-_ ]?of[-_ ]?(?:memory|v?ram\b)|\boom\b)|\boom\w*\W{1,3}(?:0|none|false|true)\b|"
     r"out[-_ ]?of[-_ ]?memory\W{0,3}(?:checks?|handl\w+|policy|\w+ing\b)"
 )
 """Another error, advice, a switch, or a count of zero."""

@@ -46,11 +46,12 @@ def judge(facts: Facts) -> Clues:
     if symptoms.zero_norms == 0 or symptoms.zero_norms * 2 < symptoms.points:
         return
     many = symptoms.zero_norms >= 2
-    yield Clue(
-        f"the gradient norm is exactly 0 in {symptoms.zero_norms} of {symptoms.points} points",
-        3.5 if many else 2.5,
-        symptoms.at("start"),
-    )
+    told = symptoms.said("zero gradient")
+    if told is not None:
+        yield Clue(f"reported: a gradient of 0: {told.text[:100]}", 3.5, told.where)
+    else:
+        text = f"the gradient norm is exactly 0 in {symptoms.zero_norms} of {symptoms.points} points"
+        yield Clue(text, 3.5 if many else 2.5, symptoms.at("start"))
     if symptoms.flat:
         yield Clue("and the loss does not move", FAIR)
     elif symptoms.good_losses and (symptoms.good_losses < 8 or symptoms.best_loss is None):

@@ -109,7 +109,7 @@ def _several_runs(facts: Facts) -> Line | None:
     for run in facts.runs:
         losses = {point.line: point.loss for point in run.points if point.loss is not None and point.loss > 0}
         for name, track in run.metrics.items():
-            if re.search(r"acc(?:um\w*)?(?:_steps|_batches)?$|^ga$|grad_?acc", name, re.IGNORECASE) is None:
+            if re.search(r"accum\w*$|acc_(?:steps|batches)$|^ga$|grad\w*_?acc$", name, re.IGNORECASE) is None:
                 continue
             pairs = [
                 (k, losses[line])

@@ -140,6 +140,7 @@ _LOSS_IS_LOST = lazy_regex(
 )
 _LOST_IN_WORDS = lazy_regex(
     rf"\b(?:{_LOSS}|{_MODEL})\b(?:[^.;\n]|\.(?=\d)){{0,40}}?(?<![\w/.])-?{_LOST}\b|"
+    r"\b(?:explod\w+|diverg\w+|blows? up|jumps?|shoots?|overflows?) to \W?inf(?:inity)?\b|"
     rf"\b{_LOST}\W{{1,3}}(?:or \w+ )?(?:in |for )?(?:the |its )?(?:{_LOSS}|{_MODEL})\b|"
     r"\b(?:found|detected|encounter\w*|contain\w*|return(?:s|ed)|produc\w*|gives?|got|gets?|getting|becomes?|became|"
     r"turn(?:s|ed|ing)?|goes|went|going|too many|"

@@ -98,6 +98,8 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
       r"\b(?:generat\w+|answers?|outputs?|model)\b[^.;\n]{0,20}\b(?:goes|go|went|runs?|ran|keeps?) (?:going |"
       r"on |right )?(?:until|up to|to|into) "
       r"(?:the )?(?:max\w*|limit|token limit|length limit)|"
+      r"\bgenerat\w+\b[^.;\n]{0,24}\b(?:on and on|endless\w*|forever|without (?:ever )?(?:stopping|end\w*)|"
+      r"until (?:the )?max\w+ (?:\w+ )?(?:is|are) reached)|"
       r"\b(?:generat\w+|outputs?|answers?) lengths? (?:is |are )?(?:always|fixed|constant)|"
       r"\bno (?:detections?\b|(?:boxes|objects|predictions?) (?:(?:are|is|"
       r"were) )?(?:detected|predicted))")),
@@ -205,6 +207,8 @@ _CODE = lazy_regex(
     r"^\s*(?:return|import|assert|print)\b[ (]|^\s*from [\w.]+ import\b|==(?!\s*-?(?:nan|inf)\b)|^\s*[\w.]+\(.*\)\s*$|"
     r"^\s*[\w.\[\]]+ [-+*/]?= |^\s*#!"
 )
+_NEVER_NEGATIVE = lazy_regex(r"\bbce\b|\bbce_?loss|binary_?cross_?entropy|\bcross[ _]entropy", re.IGNORECASE)
+"""Losses that valid labels keep above 0, whether or not somebody takes less for normal."""
 _FROM_TO = lazy_regex(
     r"\bloss(?:es)?\b[^\d.;\n]{0,24}(\d+(?:\.\d+)?(?:e\+?\d+)?)\s*(?:->|=>|\u2192|to|then|up to|\.\.+|,)\s*"
     r"(\d+(?:\.\d+)?(?:e\+?\d+)?)\b",
@@ -281,7 +285,8 @@ def reported_symptoms(lines: Iterable[tuple[str, str]]) -> list[ReportedSymptom]
         found.pop("low score", None)
     if arrived or found.keys().isdisjoint({"bad answers", "same answers", "low score"}):
         for kind in usual:
-            found.pop(kind, None)
+            if kind != "negative loss" or not any(_NEVER_NEGATIVE.search(text) for _, text in said):
+                found.pop(kind, None)
     return list(found.values())
 
 

@@ -51,7 +51,8 @@ _STATES = {
         r"flat|pure|next|"
         r"near|close|basically|practically|literally|simply)\s){0,3}"
         r"(?:zeros?|0(?:\.0+)?)\b(?!\.?\d|[ /]*%|e-?\d)(?! ?[-x/*])|[:=] ?none\b|\b(?:is|are) (?:all |always )?none\b|"
-        r"\bvanish\w*|\bno (?=gradients?\b)|\b(?:is|are) (?:all |always )?-1\.0+\b"
+        r"\bvanish\w*|\bno (?=gradients?\b(?! (?:acc|check|clip|norm|penal|scal)))|"
+        r"\b(?:is|are) (?:all |always )?-1\.0+\b"
     ),
     "still": (
         rf"\b{_NOT}\s(?:\w+\s){{0,3}}?(?:decreas|(?:go(?:es|ing)?|went) (?:down|lower|below|under|up|past|above|"
@@ -78,6 +79,7 @@ _STATES = {
         r"unchanged)\b"
         r"(?! (?:finite|stable|fine|low|nan))|"
         r"~?\d)|"
+        r"\bexactly ~?\d[\d.]* (?:for|over|at|in|after) (?:all |every |each |the first )?(?:\d+|step|epoch|iter|batch)|"
         r"\b(?:exactly|always|completely) the same\b|\b(?:stays?|remains?|stops) there\b|"
         r"\b(?:always|constantly) (?:(?:at|around|about|exactly|equal to|the) )?(?:~?\d|same)|"
         r"\bsame (?:(?:value|number|loss|result) )?(?:for|in|at|after|every|each|all|throughout)\b"
@@ -201,8 +203,11 @@ _OF_EVALUATION = lazy_regex(
     r"\b(?:val|valid|validation|eval|evaluation|test|dev)[ _](?:\w+ )?loss\W*(?:\w+ )?$", re.IGNORECASE
 )
 _HOW_FAR = lazy_regex(r"\s?(?:up )?(?:to )?~?\d")
+_ALL_ALONG = lazy_regex(r"exactly|always|constantly|still")
 _HELD = lazy_regex(r"\d\W{0,3}$")
 """A number right before `in every epoch`."""
+_ROUNDED = lazy_regex(r"0\.0{3,}$")
+"""A rate of 1e-6 is printed so."""
 _AT_ONCE = lazy_regex(r"\s(?:suddenly|sharply|abruptly)\b", re.IGNORECASE)
 _AT_THE_END = lazy_regex(r"\s(?:at|by|towards?|near) the (?:very )?end\b", re.IGNORECASE)
 _IN_THE_END = lazy_regex(r"\b(?:in the end|finally|eventually|by the end)\b[^.;\n]{0,16}$", re.IGNORECASE)
@@ -240,7 +245,11 @@ def told_states(sentence: str) -> Iterator[StateKind]:
             continue
         if not subject and opens and ":" in opens[0] and _AS_SET.match(said):
             continue  # `lr_scheduler_type: constant` is a setting
-        if said[0] in ":=" and (subject in ("", "score", "weights") or (distance > 1 and not said.endswith("none"))):
+        if (
+            said[0] in ":="
+            and not _ALL_ALONG.search(said)
+            and (subject in ("", "score", "weights") or (distance > 1 and not said.endswith("none")))
+        ):
             continue  # another name's value, or a score's first one
         if _says_nothing(sentence, subject, state, distance):
             continue
@@ -278,7 +287,12 @@ def _says_nothing(sentence: str, subject: str, state: re.Match[str], distance: i
     if name == "off":
         return distance == 0 and "reset" in said  # before its subject it is a request: `reset the learning rate`
     if name == "zero":
-        return subject != "gradient" and said.endswith("none")
+        rounded = (
+            subject == "rate"
+            and _ROUNDED.search(said) is not None
+            and not (_LASTING.search(sentence) or _ALL_ALONG.search(sentence))
+        )
+        return rounded or (subject != "gradient" and (said.endswith("none") or said.startswith("no ")))
     if name == "everywhere" and subject == "loss" and not _HELD.search(sentence, 0, state.start()):
         return True
     return (name == "everywhere" and distance > NEAR) or _NOT_SO.search(sentence[: state.start()]) is not None
