@@ -698,6 +698,42 @@ PAIRS = {
 }  # fmt: skip
 
 TOLD_APART = {
+    "norms-in-proportion-to-the-steps": (
+        "no-zero-grad",
+        Example(
+            "".join(f"step {i} loss {2.3 - i / 250:.4f} grad_norm {1.04 * i + i % 3 / 9:.3f}\n" for i in range(1, 61))
+        ),
+        "",
+        Example("".join(f"step {i} loss {2.3 - i / 250:.4f} grad_norm {1.04 * i**0.5:.3f}\n" for i in range(1, 61))),
+    ),
+    "gains-that-are-lost-for-good": (
+        "loss-diverging",
+        Example(
+            "".join(
+                f"step {i} loss {max(3.4, 10.8 - i / 10) if i < 90 else 7.6 + i % 7 / 50:.3f}\n" for i in range(160)
+            )
+        ),
+        "",
+        Example("".join(f"step {i} loss {max(3.4, 10.8 - abs(i - 90) / 10 * 1.2):.3f}\n" for i in range(90, 250))),
+    ),
+    "the-rate-still-rises": (
+        "lr-too-high",
+        Example(
+            "".join(f"step {i} loss {3 - i / 9:.2f} lr {i}e-3\n" for i in range(1, 13)) + "step 13 loss nan lr 13e-3\n"
+        ),
+        "bad-data-row",
+        Example(
+            "".join(f"step {i} loss {3 - i / 9:.2f} lr {min(i, 4)}e-3\n" for i in range(1, 13))
+            + "WARNING: boxes of 417.jpg contain a box with non-positive width, log(0) in targets\n"
+            + "step 13 loss nan lr 4e-3\n"
+        ),
+    ),
+    "one-of-several-classes": (
+        "label-imbalance",
+        Example("step 1 loss 0.9\nstep 9 loss 0.4\niou_class_road: 0.9\niou_class_car: 0.0\n"),
+        "",
+        Example("step 1 loss 0.9\nstep 9 loss 0.4\niou_class_road: 0.9\niou_class_car: 0.6\niou_class_rider: 0.0\n"),
+    ),
     "a-batch-of-one-in-the-share-of-a-worker": (
         "last-batch-of-one",
         Example(ONE_VALUE, "train dataset length: 200, test dataset length: 24\nbatch_size: 8\nnum_workers: 8\n"),

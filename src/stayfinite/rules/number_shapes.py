@@ -270,6 +270,10 @@ def climbs(losses: Sequence[float]) -> bool:
     return sum(since) >= STRAIGHT * sum(map(abs, since))
 
 
+LEVELS = 16
+"""Medians of a long course."""
+LOST, STAYS = 1.5, 0.95
+"""Ratios: of levels that no batches explain, and of two levels of a loss that falls no more."""
 NOISE = 2.5
 """A rise of this many usual differences of neighbors, in logarithms, is none of single batches."""
 
@@ -286,8 +290,24 @@ def diverges(losses: Sequence[float], *, early: bool = True) -> bool:
         return False
     starts = median(losses[:window])
     best = min(median(losses[index : index + window]) for index in range(0, len(losses) - window + 1, window))
-    rises = climbs(losses) or (ends > 3.0 * best and ends > 1.5 * starts)
+    rises = climbs(losses) or (ends > 3.0 * best and ends > 1.5 * starts) or _lost_its_gains(losses)
     return rises and not _is_noise(losses, window)
+
+
+def _lost_its_gains(losses: Sequence[float]) -> bool:
+    """Whether a loss that had clearly fallen stands far above its lowest level, for long, and falls no more."""
+    size = len(losses) // LEVELS
+    if size < 2 or min(losses) < LEAST_FIRST:
+        return False
+    levels = [median(losses[at * size : (at + 1) * size]) for at in range(LEVELS)]
+    best = min(range(LEVELS), key=levels.__getitem__)
+    after = levels[best + 2 :]
+    lasts = (
+        len(after) >= LEVELS // 4
+        and min(after) >= LOST * levels[best]
+        and after[-1] >= STAYS * max(after[0], after[-2])
+    )
+    return lasts and levels[best] <= levels[0] / LOST
 
 
 def _is_noise(losses: Sequence[float], window: int) -> bool:

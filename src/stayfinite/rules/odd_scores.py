@@ -198,7 +198,7 @@ def _evaluated_at_chance(run: RunSeries) -> str:
 
 
 def _class_not_found(run: RunSeries) -> str:
-    """One class is learned and another is not predicted at all."""
+    """One class is learned, and as many as are learned are not predicted at all: one of several is a rare one."""
     scores: dict[str, dict[str, float]] = {}
     for name, track in run.metrics.items():
         named = _OF_CLASS.search(name)
@@ -206,7 +206,8 @@ def _class_not_found(run: RunSeries) -> str:
             scores.setdefault(named["score"], {})[name] = track.values[-1]
     for each in scores.values():
         worst, best = min(each, key=lambda name: each[name]), max(each, key=lambda name: each[name])
-        if each[best] >= FOUND and 0 <= each[worst] <= NOT_FOUND * min(1.0, each[best]):
+        missed = [0 <= value <= NOT_FOUND * min(1.0, each[best]) for value in each.values() if math.isfinite(value)]
+        if each[best] >= FOUND and 2 * sum(missed) >= len(missed) > 1 and 0 <= each[worst]:
             return f"{worst} is {each[worst]:.2g} and {best} {each[best]:.2g}"
     three = [first_named(run, each) for each in _OF_POSITIVES]
     if all(each is not None and len(each[1].values) >= 2 and not any(each[1].values[-2:]) for each in three):

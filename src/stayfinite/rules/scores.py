@@ -119,11 +119,17 @@ def _never_changes(run: RunSeries) -> str | None:
 def _but_rare_classes(metrics: Mapping[str, Track]) -> dict[str, Track]:
     kept = {}
     for name, track in metrics.items():
-        last = name.rpartition("_")[2]
-        others = [one for each, one in metrics.items() if each != name and each.rpartition("_")[2] == last]
+        kind = _kind_of_score(name)
+        others = [one for each, one in metrics.items() if each != name and _kind_of_score(each) == kind]
         if any(track.values) or len(others) < CLASSES or not all(any(one.values) for one in others):
             kept[name] = track
     return kept
+
+
+def _kind_of_score(name: str) -> str:
+    """What the scores of several classes are called: `iou_class_` of `iou_class_car`, `iou` of `car_iou`."""
+    head, of_class, _ = name.partition("_class_")
+    return head + of_class if of_class else name.rpartition("_")[2]
 
 
 def still_score(run: RunSeries, losses: Sequence[float]) -> str:

@@ -97,7 +97,7 @@ _EDGES: tuple[tuple[str, str, bool, str], ...] = (
     ("log", "a logarithm", False, rf"{_LIB}(?:log|log2|log10)\(|(?<![\w.])log(?:2|10)?\(|\.log(?:2|10)?\(\)"),
     ("sqrt", "a root", False, rf"{_LIB}r?sqrt_?\(|(?<![\w.])sqrt\(|\.r?sqrt_?\(\)|\*\*\s*\(?\s*(?:0?\.5\b|1\.?0?\s*/)"),
     ("pow", "a power below 1", False,
-     (rf"\.pow\((?:0?\.\d|\w+[^\d)]*\))|{_LIB}pow\([^()]*,\s*(?:0?\.\d|1\.?/|[a-z])|\*\*\s*\(?\s*(?:0?\.\d|"
+     (rf"\.pow\((?:0?\.\d|[a-z_]\w*[^\d)]*\))|{_LIB}pow\([^()]*,\s*(?:0?\.\d|1\.?/|[a-z])|\*\*\s*\(?\s*(?:0?\.\d|"
       rf"1\.?0?\s*/\s*\w)|"
       r"\bgamma\b\s*[=:]\s*0?\.\d")),
     ("spread", "a standard deviation", False, rf"{_LIB}(?:std|reduce_std)\(|\.std\((?:dim=[^)]*|-?\d?)?\)"),

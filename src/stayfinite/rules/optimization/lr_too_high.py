@@ -48,8 +48,10 @@ falls to next to 0 right before NaN is log(0) or a division by it (SF601): a rat
 single spike that recovers is a hard batch (SF213).
 """
 
+import itertools
 import math
 
+from stayfinite.core.series import RunSeries
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.planned_limits import highest, too_high
 from stayfinite.rules.optimization.rates import set_too_high
@@ -64,6 +66,8 @@ LONG_HEALTH = 50
 """Healthy points after which a sudden end has another reason than a setting."""
 
 
+JUST = 2
+"""Good points at a rate that has just been reached."""
 LARGE_UPDATE = 0.1
 """Update over weight; about 1e-3 in a healthy run."""
 
@@ -121,7 +125,7 @@ def judge(facts: Facts) -> Clues:
     if broken is not None and healthy is not None:
         unexplained = facts.context.precision is None and half_of(facts) is None and seen.good_before < LONG_HEALTH
         yield Clue(f"{broken.text}, and {healthy}", FAIR if unexplained else HINT, where)
-    if seen.lr_at_bad is not None and seen.first_lr is not None and 0 < 1.2 * seen.first_lr < seen.lr_at_bad:
+    if seen.lr_at_bad is not None and any(_still_rises(run, seen.lr_at_bad) for run in facts.runs):
         yield Clue(f"the rate was still rising, to {seen.lr_at_bad:g}", 1.5 * HINT, where)
     yield from high
     if broken is not None and facts.said(r"\bparameter \w+\b.{0,160}\binvalid values") is not None:
@@ -148,6 +152,13 @@ def _fell_apart(facts: Facts, high: list[Clue]) -> Clues:
     if apart is not None:
         yield Clue(apart.text, 3.5, apart.where)
         yield from high
+
+
+def _still_rises(run: RunSeries, rate: float) -> bool:
+    """Whether the rate had just reached this value, from one far below."""
+    good = itertools.takewhile(lambda point: point.loss is None or math.isfinite(point.loss), run.points)
+    rates = [point.lr for point in good if point.lr is not None]
+    return len(rates) > 0 and 0 < 1.2 * rates[0] < rate and rate >= max(rates) and rates.count(rate) <= JUST
 
 
 def _climb(facts: Facts) -> str:

@@ -37,6 +37,8 @@ from stayfinite.rules.optimization.loop_code import BACKWARD, LOOP, STEP, ZERO, 
 from stayfinite.rules.optimization.rates import optimizer_of
 from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Clues, Rule, quote
 
+ENOUGH, FAR, EVEN = 16, 8, 1.25
+"""Points, the last step over the first, and the largest ratio of two slopes, of norms in proportion to the steps."""
 _ADAPTIVE = lazy_regex(r"adam|rmsprop|lamb|adafactor|lion", re.IGNORECASE)
 
 
@@ -61,7 +63,21 @@ def judge(facts: Facts) -> Clues:
                 # Adam's steps stay bounded by the rate: it learns, but worse.
                 mild = not facts.runs and _ADAPTIVE.search(optimizer_of(facts)) is not None
                 yield Clue(text, STRONG + FAIR if program else STRONG + HINT, step.where, mild=mild)
-    yield from quote(_growth_of_norms(facts), FAIR)
+    line = _in_proportion(facts)
+    yield from quote(line, STRONG + FAIR) if line is not None else quote(_growth_of_norms(facts), FAIR)
+
+
+def _in_proportion(facts: Facts) -> Line | None:
+    """Norms that are the count of steps times one number: each step adds its gradient to all before it."""
+    for run in facts.runs:
+        rows = [(step, norm, at) for step, norm, at in run.column("grad_norm") if step > 0 and 0 < norm < math.inf]
+        if len(rows) < ENOUGH or rows[-1][0] < FAR * rows[0][0]:
+            continue
+        slopes = [norm / step for step, norm, _ in rows]
+        if max(slopes) <= EVEN * min(slopes):
+            text = f"the gradient norm is {slopes[-1]:.3g} times the step, from {rows[0][1]:.3g} to {rows[-1][1]:.4g}"
+            return Line(run.where(rows[-1][2]), text)
+    return None
 
 
 def _growth_of_norms(facts: Facts) -> Line | None:
