@@ -698,6 +698,20 @@ PAIRS = {
 }  # fmt: skip
 
 TOLD_APART = {
+    "weights-that-only-decay": (
+        "decay-only-updates",
+        Example(
+            "".join(f"step {i} | loss 6.9078 | param_norm {412 * 0.9**i:.3f} | grad_norm 0.000\n" for i in range(12))
+        ),
+        "zero-gradient",
+        Example("".join(f"step {i} | loss 6.9078 | param_norm 412.000 | grad_norm 0.000\n" for i in range(12))),
+    ),
+    "unbounded-below-without-log-probabilities": (
+        "probability-loss-on-logits",
+        Example("criterion: NLLLoss()\n" + "".join(f"epoch {i} loss {-3.2 * 1.5**i:.2f}\n" for i in range(9))),
+        "",
+        Example("criterion: NLLLoss()\n" + "".join(f"epoch {i} loss {3.2 * 0.9**i:.2f}\n" for i in range(9))),
+    ),
     "norms-in-proportion-to-the-steps": (
         "no-zero-grad",
         Example(

@@ -207,7 +207,7 @@ def _class_not_found(run: RunSeries) -> str:
     for each in scores.values():
         worst, best = min(each, key=lambda name: each[name]), max(each, key=lambda name: each[name])
         missed = [0 <= value <= NOT_FOUND * min(1.0, each[best]) for value in each.values() if math.isfinite(value)]
-        if each[best] >= FOUND and 2 * sum(missed) >= len(missed) > 1 and 0 <= each[worst]:
+        if each[best] >= FOUND and 2 * sum(missed) >= len(missed) > 1 and each[worst] >= 0:
             return f"{worst} is {each[worst]:.2g} and {best} {each[best]:.2g}"
     three = [first_named(run, each) for each in _OF_POSITIVES]
     if all(each is not None and len(each[1].values) >= 2 and not any(each[1].values[-2:]) for each in three):

@@ -53,6 +53,8 @@ _TURNED = lazy_regex(r"log_?softmax|sigmoid", re.IGNORECASE)
 _LISTED = r"\bDense(?:Layer)?\b|\bLinear\b|\bFullyConnected\b"
 """A model is described layer by layer."""
 _OF_LOG_PROBABILITIES = r"\bctc(?:_?loss)?\b|\bNLLLoss\b|\bnll_loss\b"
+FAR_BELOW = -1.0
+"""No rounding makes a loss of probabilities so small."""
 FLOOR = 1.1921e-07
 """-log(1 - 1e-7) in fp32: Keras's cross entropy for a "probability" clipped to its upper bound."""
 
@@ -79,7 +81,8 @@ def judge(facts: Facts) -> Clues:
         if layers is not None and turned is None:
             yield Clue(f"no softmax among the layers ({layers.text.strip()[:60]})", FAIR, layers.where)
     told, likelihood = facts.symptoms.said("negative loss"), facts.mentioned(_OF_LOG_PROBABILITIES)
-    if told is not None and likelihood is not None and facts.symptoms.contradicted("negative loss") is None:
+    below = facts.symptoms.best_loss is not None and facts.symptoms.best_loss < FAR_BELOW
+    if (told is not None or below) and likelihood is not None and facts.symptoms.contradicted("negative loss") is None:
         text = f"this loss is negative only for inputs that are no log-probabilities: {likelihood.text.strip()[:80]}"
         yield Clue(text, STRONG + FAIR, likelihood.where)
     yield from _keras(facts)

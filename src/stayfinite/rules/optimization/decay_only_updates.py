@@ -30,16 +30,28 @@ Rows of an embedding whose tokens are rare get zero gradients in most batches an
 and small.
 """
 
+from itertools import pairwise
+
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
 
+ENOUGH, SHRUNK = 6, 0.95
+"""Norms in a row, and the last over the first, that no rounding explains."""
+
 
 def judge(facts: Facts) -> Clues:
-    """Clues: parameters that change without a gradient."""
+    """Clues: parameters that change without a gradient, one by one or by the norm of all."""
     moved = facts.seen("update.without_gradient")
     if moved is not None and moved.value:
         named = moved.value if isinstance(moved.value, int) else len(moved.value)
         yield Clue(f"{named} parameters change while their gradients are exactly zero", PROOF, moved.where)
+    for name in ("param_norm", "params_norm", "weight_norm"):
+        norms = facts.metric(name)
+        values = [value for value, _ in norms]
+        falls = len(values) >= ENOUGH and all(later < earlier for earlier, later in pairwise(values))
+        if falls and facts.symptoms.zero_norms >= len(values) and values[-1] < SHRUNK * values[0]:
+            text = f"{name} shrinks from {values[0]:.4g} to {values[-1]:.4g} while the gradient is exactly 0"
+            yield Clue(text, PROOF, norms[0][1])
 
 
 RULE = Rule(

@@ -105,7 +105,9 @@ def judge(facts: Facts) -> Clues:
     if seen.swings:
         yield Clue("the loss jumps up and down by large factors", FAIR + HINT, seen.at("start"))
     where = broken.where if broken is not None else seen.at("largest_loss")
-    if seen.absurd and not _starts_huge(facts):
+    if seen.absurd and seen.last_loss is not None and seen.last_loss < 0:
+        pass  # unbounded below: what overshoots rises
+    elif seen.absurd and not _starts_huge(facts):
         text = "the loss is absurdly large after earlier steps"
         yield Clue(text, 3.0, seen.where.get("largest_loss", where))
     elif seen.explodes and not _starts_huge(facts) and vanished_part(facts) is None:  # where one wins, the other loses
