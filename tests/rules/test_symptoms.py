@@ -59,6 +59,15 @@ def test_a_perplexity_of_0_beside_a_missing_loss_is_missing_too():
     assert series(*losses(3, 2.5), ppl=[0.0, 0.0]).impossible == "ppl"
 
 
+def test_one_absurd_loss_among_many_usual_ones_is_no_explosion_and_two_in_a_row_are():
+    usual = [0.5, 0.4, 0.45, 0.42, 0.41, 0.4, 0.43]
+    seen = series(*losses(*usual, 5e7, *usual))
+    assert seen.lone_spike
+    assert not seen.explodes
+    assert not seen.absurd
+    assert series(*losses(*usual, 5e7, 6e7, *usual)).explodes
+
+
 def test_nothing_read_is_neither_healthy_nor_sick():
     assert not symptoms_of([]).healthy
     assert symptoms_of([]).trouble == []

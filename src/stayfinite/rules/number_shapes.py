@@ -214,11 +214,22 @@ def is_absurd(losses: Sequence[float]) -> bool:
         return all(later < earlier for earlier, later in pairwise(losses))  # unbounded below
     if len(losses) < 2 or max(losses) < ABSURD_LOSS:
         return False  # a single one may be the sum over all pixels of a batch
+    if is_lone_spike(losses):
+        return False
     if len(losses) < 8 and max(losses) < min(2 * losses[0], ABSURD_LOSS**2):
         return False  # it started there, as a sum or a square does, and had no time to fall
     if losses.index(max(losses)) <= len(losses) // 10 and median(losses[-3:]) <= losses[0] / ORDERS:
         return False  # it started there and falls by orders of magnitude: a residual in units of its own
     return max(losses) >= ABSURD_LOSS**2 or median(losses[-3:]) >= max(ABSURD_LOSS, losses[0] / 2)
+
+
+def is_lone_spike(losses: Sequence[float]) -> bool:
+    """Whether one of many losses is of another magnitude than all others, before it and after it."""
+    if len(losses) <= 2 * SETTLED:
+        return False
+    at = max(range(len(losses)), key=losses.__getitem__)
+    others = [*losses[:at], *losses[at + 1 :]]
+    return SETTLED <= at < len(losses) - SETTLED and losses[at] >= ORDERS * max(others) > 0
 
 
 def _lost_at_once(losses: Sequence[float], ends: float) -> bool:

@@ -160,6 +160,8 @@ class Symptoms:
     chance: int | None = None
     """The number of classes if the loss stays at chance throughout."""
     diverges: bool = False
+    lone_spike: bool = False
+    """One loss stands out, and all others, before and after, are usual."""
     """Finite to the end and far above an earlier level."""
     absurd: bool = False
     """Absurdly large losses or perplexities that do not fall."""
@@ -279,6 +281,7 @@ class Symptoms:
         huge = self.largest_loss is not None and self.largest_loss >= HUGE_LOSS
         if huge and self.points > EARLY // 2 and self.first_loss is not None and self.first_loss >= HUGE_LOSS / 2:
             huge = False  # a sum over pixels or rows: it began as large
+        huge = huge and not self.lone_spike
         return self.loss_growth >= 4.0 or self.norm_growth >= 30.0 or huge
 
     @property

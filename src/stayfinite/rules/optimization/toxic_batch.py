@@ -52,6 +52,8 @@ def judge(facts: Facts) -> Clues:
     yield from quote(skipped, FAIR)
     seen, broken = facts.symptoms, went_bad(facts)
     yield from quote(lone_spike(facts), FAIR if broken is not None or seen.diverges or skipped else HINT / 2)
+    if seen.lone_spike and broken is None:
+        yield Clue(f"no other loss is near {seen.largest_loss:.3g}", STRONG + HINT, seen.at("largest_loss"))
     first = seen.first_bad
     if broken is None or first is None or seen.good_before < LONG_HEALTH:
         return
