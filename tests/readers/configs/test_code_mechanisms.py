@@ -5,7 +5,8 @@ import ast
 import pytest
 
 from stayfinite.readers.configs import faults_in_lines
-from stayfinite.readers.configs.mechanisms import mechanisms_in
+from stayfinite.readers.configs.course.uncalled import course_of_parts
+from stayfinite.readers.configs.judges import faults_of_parts
 
 HEAD = """
 class Net(nn.Module):
@@ -248,16 +249,19 @@ for x, y in loader:
 ]  # fmt: skip
 
 
+def told(code: str, *, whole: bool) -> list[str]:
+    """The causes of all faults of a program, or of parts of one."""
+    return [each.cause for each in faults_of_parts(course_of_parts(ast.parse(code)), whole=whole)]
+
+
 @pytest.mark.parametrize(("cause", "code"), [(cause, code) for cause, codes in FOUND.items() for code in codes])
 def test_the_mechanism_is_named(cause: str, code: str) -> None:
-    found = [each.cause for each in mechanisms_in(ast.parse(code), whole=True)]
-    assert found == [cause]
+    assert told(code, whole=True) == [cause]
 
 
 @pytest.mark.parametrize("code", HEALTHY)
 def test_what_resembles_it_is_left_in_peace(code: str) -> None:
-    found = mechanisms_in(ast.parse(code), whole=True)
-    assert not found, [(each.cause, ast.unparse(each.node)) for each in found]
+    assert told(code, whole=True) == []
 
 
 EXCERPTS = {
@@ -286,7 +290,7 @@ def test_quoted_parts_of_a_program_are_read_together(text: str) -> None:
     ],
 )
 def test_a_checkpoint_that_is_picked_by_the_wrong_end_is_told(picked: str) -> None:
-    assert [each.cause for each in mechanisms_in(ast.parse(picked), whole=False)] == ["flipped-sign"]
+    assert told(picked, whole=False) == ["flipped-sign"]
 
 
 @pytest.mark.parametrize(
@@ -302,4 +306,4 @@ def test_a_checkpoint_that_is_picked_by_the_wrong_end_is_told(picked: str) -> No
     ],
 )
 def test_a_checkpoint_that_is_picked_by_the_right_end_is_left_alone(picked: str) -> None:
-    assert mechanisms_in(ast.parse(picked), whole=False) == []
+    assert told(picked, whole=False) == []

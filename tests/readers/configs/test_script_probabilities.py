@@ -4,7 +4,8 @@ import ast
 
 import pytest
 
-from stayfinite.readers.configs.script_notes import probabilities_given
+from stayfinite.readers.configs.course.uncalled import course_of_parts
+from stayfinite.readers.configs.judges.losses import probabilities_given
 
 NET = """
 class Net(nn.Module):
@@ -42,11 +43,15 @@ OPEN = {
 }
 
 
+def given(code: str) -> list[ast.expr]:
+    return list(probabilities_given(course_of_parts(ast.parse(code))))
+
+
 @pytest.mark.parametrize("code", CERTAIN.values(), ids=CERTAIN)
 def test_what_is_certain_is_found(code):
-    assert len(probabilities_given(ast.parse(code))) == 1
+    assert len(given(code)) == 1
 
 
 @pytest.mark.parametrize("code", OPEN.values(), ids=OPEN)
 def test_what_is_open_or_right_is_left_alone(code):
-    assert probabilities_given(ast.parse(code)) == []
+    assert given(code) == []

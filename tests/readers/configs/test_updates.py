@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from stayfinite.readers.configs.judges.judging import update_faults
+from stayfinite.readers.configs.judges import script_faults
 
 HEAD = """
 import copy
@@ -54,7 +54,7 @@ def plain(
 
 
 def causes(text: str) -> list[str]:
-    return [each.cause for each in update_faults(ast.parse(text), text)]
+    return [each.cause for each in script_faults(ast.parse(text), text)[0]]
 
 
 TRAINER = """
@@ -342,9 +342,9 @@ def test_a_function_that_trains_with_an_optimizer_and_tests_without_one_is_left_
 
 
 def test_a_fault_says_what_is_wrong_in_the_words_of_the_script() -> None:
-    (fault,) = update_faults(ast.parse(text := plain(optimizer="Adam(model.head.parameters(), lr=0.1)")), text)
+    (fault,) = script_faults(ast.parse(text := plain(optimizer="Adam(model.head.parameters(), lr=0.1)")), text)[0]
     assert fault.text == "no optimizer holds model.body: these weights are never trained"
-    (fault,) = update_faults(ast.parse(text := plain(clear="pass", each_epoch="optimizer.zero_grad()")), text)
+    (fault,) = script_faults(ast.parse(text := plain(clear="pass", each_epoch="optimizer.zero_grad()")), text)[0]
     assert fault.text == "optimizer.zero_grad() is called once for each epoch, and step() in each batch"
 
 

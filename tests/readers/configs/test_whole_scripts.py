@@ -4,7 +4,8 @@ import ast
 
 import pytest
 
-from stayfinite.readers.configs.judges.judging import faults_of_script
+from stayfinite.readers.configs.judges import script_faults
+from stayfinite.readers.configs.judges.fault import Fault
 
 HEAD = """
 import torch
@@ -342,6 +343,11 @@ HEALTHY = {
     "batch first": LSTM.format(first=", batch_first=True", given="x", last="out[:, -1]"),
     "time first on purpose": LSTM.format(first="", given="x.transpose(0, 1)", last="out[-1]"),
 }
+
+
+def faults_of_script(tree: ast.Module) -> list[Fault]:
+    """The faults that only a whole script shows; none of a script that others complete."""
+    return script_faults(tree, ast.unparse(tree))[1]
 
 
 @pytest.mark.parametrize(("cause", "code"), PLANTED.values(), ids=PLANTED)

@@ -14,7 +14,7 @@ from stayfinite.inspection.files.names import first_steps, last_step
 from stayfinite.inspection.files.plan import Plan
 from stayfinite.inspection.files.post_training import VERL
 from stayfinite.inspection.notes import Edit, Notes
-from stayfinite.readers.configs.loops import HOLDS_LOSS
+from stayfinite.readers.configs.judges.loops import HOLDS_LOSS
 from stayfinite.rules.fp8_modules import MULTIPLE, keeps_head
 from stayfinite.rules.fp8_settings import BLOCKWISE, MXFP8, ROWWISE, EightBits, eight_bits_of
 from stayfinite.rules.known import Known, is_on, number_in

@@ -10,12 +10,14 @@ import ast
 import itertools
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import CodeFault
+from stayfinite.readers.configs.course.uncalled import course_of_parts
 from stayfinite.readers.configs.excerpts import Excerpt, excerpts
-from stayfinite.readers.configs.mechanisms import mechanisms_in
+from stayfinite.readers.configs.judges import faults_of_parts
 
 
 class Shown(NamedTuple):
@@ -217,11 +219,12 @@ def _mechanisms(quoted: Sequence[Excerpt], source: str) -> Iterator[CodeFault]:
         body += excerpt.tree.body
         lines += excerpt.lines
     tree = ast.Module(body, [])
-    certain = {each.cause for each in mechanisms_in(tree, whole=True) if each.sure}
-    for each in mechanisms_in(tree, whole=False):
-        line = lines[min(each.node.lineno, len(lines)) - 1]
+    course = course_of_parts(tree)
+    certain = {each.cause for each in faults_of_parts(course, whole=True) if each.sure}
+    for each in faults_of_parts(course, whole=False):
+        line = lines[min(each.line, len(lines)) - 1]
         fact = each.sure and each.cause in certain
-        yield CodeFault(each.cause, each.shown, f"{source}:{line}", sure=False, when=each.when, fix=each.fix, fact=fact)
+        yield replace(each, sure=False, mild=False, fact=fact, line=line).told(source)
 
 
 def _faults(code: str, text: str) -> Iterator[tuple[str, str, str, bool]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.configs.program.values import Call, Value
+from stayfinite.readers.configs.program.state import Call, Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,27 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from stayfinite.readers.configs.course.following import MOST_CALLS
-from stayfinite.readers.configs.course.library import FOREIGN, is_foreign
-from stayfinite.readers.configs.course.picking import MODULES, attribute_of, item_of, layers_of, look_up, truth
-from stayfinite.readers.configs.course.state import Frame, joined_modes
-from stayfinite.readers.configs.course.terms import NONE, UNKNOWN, Term, constant, is_layer
+from stayfinite.readers.configs.course.picking import (
+    FOREIGN,
+    MODULES,
+    STACKS,
+    attribute_of,
+    is_foreign,
+    item_of,
+    layers_of,
+    look_up,
+    truth,
+)
+from stayfinite.readers.configs.course.terms import (
+    NONE,
+    UNKNOWN,
+    VALUES_KEPT,
+    Frame,
+    Term,
+    constant,
+    is_layer,
+    joined_modes,
+)
 
 if TYPE_CHECKING:
     from stayfinite.readers.configs.course.following import Course
@@ -21,6 +38,8 @@ _SAME = frozenset({
 """Methods that return the model they are called on."""
 _WRAPPERS = frozenset({"DataParallel", "DistributedDataParallel", "DDP", "compile", "script", "tqdm"})
 _GROWING = frozenset({"append", "extend", "insert", "add", "update", "pop", "clear", "remove", "popleft", "add_module"})
+_OF_VALUES = VALUES_KEPT | {"softmax", "log_softmax", "sigmoid", "argmax", "max", "mean", "sum"}
+_SHORT_NAMES = frozenset({"torch", "F", "nn", "np", "numpy", "tf", "jnp", "jax", "K", "keras", "paddle", "math"})
 _IN_PLACE = frozenset({"shuffle"})
 _OF_UPDATES = frozenset({"backward", "step", "zero_grad", "clear_grad", "grad"})
 _TOLD = frozenset({"backward", "step", "load_state_dict", "register_buffer"})
@@ -39,7 +58,8 @@ def call(course: Course, node: ast.Call) -> Term:
     keywords = {each.arg: course.value(each.value) for each in node.keywords if each.arg}
     if isinstance(node.func, ast.Attribute):
         owner = course.value(node.func.value)
-        if owner.op != "library":
+        of_value = course.guesses and node.func.attr in _OF_VALUES and owner.name not in _SHORT_NAMES
+        if owner.op != "library" or (of_value and "." not in owner.name):
             return _method(course, owner, node, given, keywords)
     function = course.value(node.func)
     if function.op == "library":
@@ -80,7 +100,9 @@ def call_function(course: Course, function: Term, given: list[Term], keywords: K
     names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
     given = [owner, *given] if owner is not None else given
     for name in (*names, *(each.arg for each in arguments.kwonlyargs)):
-        frame.names[name] = function.attributes.get(name) or course.term("unknown", name, node=node)
+        frame.names[name] = (
+            function.attributes.get(name) or course.guessed(name) or course.term("unknown", name, node=node)
+        )
     frame.names.update(zip(names, given, strict=False))
     frame.names.update(keywords)
     if arguments.vararg is not None:
@@ -91,6 +113,7 @@ def call_function(course: Course, function: Term, given: list[Term], keywords: K
         course.learns = False
     course.frames, course.depth = [*frames[:1], frame], course.depth + 1
     course.calls.append(definition)
+    course.followed.add(definition)
     try:
         if isinstance(definition, ast.Lambda):
             return course.value(definition.body)
@@ -102,6 +125,7 @@ def call_function(course: Course, function: Term, given: list[Term], keywords: K
         course.modes = joined_modes([*frame.left, *([] if left else [course.modes])])
     if frame.yields:
         return course.term("yielded", parts=tuple(frame.yields), node=node)
+    course.returned.setdefault(definition, []).extend(frame.results)
     results = [*frame.results, *([] if left else [NONE])]
     return course.either(results) if results else NONE
 
@@ -132,7 +156,7 @@ def _forward(course: Course, model: Term, given: list[Term], keywords: Keywords,
 
 def _library(course: Course, function: Term, node: ast.Call, given: list[Term], keywords: Keywords) -> Term:
     last = function.last
-    if last in _WRAPPERS and given:
+    if last in _WRAPPERS and given and given[0].op != "const":
         return given[0]
     if function.name == "super":
         return _super(course, node)
@@ -217,9 +241,9 @@ def _method(course: Course, owner: Term, node: ast.Call, given: list[Term], keyw
     if name in _GROWING and owner.op in ("row", "dict", "made"):
         if name not in ("append", "add", "add_module"):
             course.loose.add(id(owner))
-        if owner.op != "made" or owner.last in ("Sequential", "ModuleList", "ModuleDict"):
+        if owner.op != "made" or owner.last in STACKS:
             owner.data = "grown"
-        if (owner.op == "row" or is_layer(owner)) and given:
+        if (owner.op == "row" or is_layer(owner) or owner.last in STACKS) and given:
             owner.attributes[len(owner.attributes)] = given[-1]
     if name in ("items", "keys", "values", "setdefault", "get") and owner.op == "dict":
         return course.term("unknown", parts=tuple(owner.attributes.values()), node=node)

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import ast
-import operator
 from collections.abc import Callable
 from typing import Any
 
 from stayfinite.readers.configs.course.calling import call
 from stayfinite.readers.configs.course.following import Course, TooMuch
-from stayfinite.readers.configs.course.library import global_name
-from stayfinite.readers.configs.course.picking import attribute_of, entry_of, item_of, items_of, truth
+from stayfinite.readers.configs.course.picking import attribute_of, entry_of, global_name, item_of, items_of, truth
 from stayfinite.readers.configs.course.terms import Term, is_layer, number
-
-_COMPUTED: dict[str, Callable[[Any, Any], Any]] = {
-    "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "FloorDiv": operator.floordiv,
-    "Div": operator.truediv, "Pow": operator.pow,
-}  # fmt: skip
+from stayfinite.readers.configs.program.names import computed
+from stayfinite.readers.configs.program.state import MISSING
 
 
 def compute(course: Course, node: ast.expr) -> Term:
@@ -33,7 +28,10 @@ def _constant(course: Course, node: ast.Constant) -> Term:
 
 
 def _name(course: Course, node: ast.Name) -> Term:
-    return course.find(node.id) or global_name(node.id, node)
+    found = course.find(node.id) or global_name(node.id, node)
+    if course.guesses and found.op == "library":
+        course.frames[0].names.setdefault(node.id, found)  # the same value at each use, with its attributes
+    return found
 
 
 def _attribute(course: Course, node: ast.Attribute) -> Term:
@@ -52,13 +50,9 @@ def _slice(course: Course, node: ast.Slice) -> Term:
 
 def _binary(course: Course, node: ast.BinOp) -> Term:
     left, right, name = course.value(node.left), course.value(node.right), type(node.op).__name__
-    one, other = number(left), number(right)
-    if one is not None and other is not None and name in _COMPUTED:
-        try:
-            result = _COMPUTED[name](left.data, right.data)
-        except (ArithmeticError, ValueError):
-            return course.term("unknown", node=node)
-        if isinstance(result, float) or (isinstance(result, int) and abs(result) < 1 << 62):
+    if number(left) is not None and number(right) is not None:
+        result = computed(node.op, left.data, right.data)
+        if result is not MISSING:
             return course.term("const", node=node, data=result)
     if name == "Add" and left.op == right.op == "row" and "grown" not in (left.data, right.data):
         return course.term("row", parts=(*left.parts, *right.parts), node=node)

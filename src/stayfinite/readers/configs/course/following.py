@@ -8,10 +8,19 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from stayfinite.readers.configs.course.library import import_of
-from stayfinite.readers.configs.course.picking import item_of, items_of, parts_in, parts_of, truth
-from stayfinite.readers.configs.course.state import Conditions, Event, Frame, Modes, joined_modes
-from stayfinite.readers.configs.course.terms import NONE, UNKNOWN, Term, all_from, constant
+from stayfinite.readers.configs.course.picking import MODULES, import_of, item_of, items_of, parts_in, parts_of, truth
+from stayfinite.readers.configs.course.terms import (
+    NONE,
+    UNKNOWN,
+    Conditions,
+    Event,
+    Frame,
+    Modes,
+    Term,
+    all_from,
+    constant,
+    joined_modes,
+)
 
 MOST_STEPS = 60_000
 MOST_PARTS = 200
@@ -50,6 +59,14 @@ class Course:
         """Layers that a forward makes."""
         self.calls: list[Any] = []
         """The functions that are being followed."""
+        self.defined: list[Term] = []
+        """The functions and classes of the script, in order."""
+        self.followed: set[ast.AST] = set()
+        """The functions that were called."""
+        self.returned: dict[ast.AST, list[Term]] = {}
+        """What each of them gave back."""
+        self.guesses = False
+        """Whether names that nothing sets are kept, and unknown parameters stand for models of their name."""
         self._methods: dict[str, list[ast.stmt]] | None = None
         self.learns = True
         self.doubt = 0
@@ -63,6 +80,27 @@ class Course:
     def code(self) -> str:
         """The source without its comments."""
         return ast.unparse(self.tree)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node of the script."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """What directly encloses each node."""
+        return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
+
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """What encloses a node, the nearest first."""
+        while node in self.parents:
+            node = self.parents[node]
+            yield node
+
+    def tests_around(self, node: ast.AST) -> str:
+        """The conditions under which a node is reached, as text."""
+        inside = [each for each in self.around(node) if isinstance(each, (ast.If, ast.IfExp))]
+        return " ".join(ast.unparse(each.test) for each in inside)
 
     @cached_property
     def learned(self) -> set[int]:
@@ -110,6 +148,11 @@ class Course:
             frame = frame.outer
         return None
 
+    def guessed(self, name: str) -> Term | None:
+        """The model of the module that a parameter of this name may stand for."""
+        found = self.frames[0].names.get(name) if self.guesses else None
+        return found if found is not None and found.op in MODULES else None
+
     def bind(self, name: str, value: Term) -> None:
         """Give a name its value."""
         frame = self.frames[0] if name in self.frame.globals else self.frame
@@ -121,7 +164,7 @@ class Course:
         """The method of this name, if there is one."""
         if self._methods is None:
             self._methods = {}
-            for owner in (each for each in ast.walk(self.tree) if isinstance(each, ast.ClassDef)):
+            for owner in (each for each in self.nodes if isinstance(each, ast.ClassDef)):
                 for each in owner.body:
                     if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)):
                         self._methods.setdefault(each.name, []).append(each)
@@ -278,6 +321,7 @@ class Course:
         before = self.learns
         for item in node.items:
             value = self.value(item.context_expr)
+            self.tell("entered", value, value, node)
             self.learns = _learns(value, now=self.learns)
             if item.optional_vars is not None:
                 self.give(item.optional_vars, self.term("entered", parts=(value,), node=item.context_expr))
@@ -294,7 +338,9 @@ class Course:
         return self.run(node.finalbody) or left
 
     def _functiondef(self, node: ast.FunctionDef) -> bool:
-        self.bind(node.name, self.function(node))
+        made = self.function(node)
+        self.defined.append(made)
+        self.bind(node.name, made)
         return False
 
     _asyncfunctiondef = _functiondef
@@ -318,6 +364,7 @@ class Course:
             target = each.targets[0] if isinstance(each, ast.Assign) else getattr(each, "target", None)
             if isinstance(each, (ast.Assign, ast.AnnAssign)) and isinstance(target, ast.Name) and each.value:
                 made.attributes[target.id] = self.value(each.value)
+        self.defined.append(made)
         self.bind(node.name, made)
         return False
 

@@ -1,4 +1,4 @@
-"""Models of a course: which are trained, which learn from what, and which behave otherwise in evaluation mode."""
+"""Numbers and models of a course: what options default to, which models are trained, and which change in evaluation."""
 
 from __future__ import annotations
 
@@ -8,9 +8,40 @@ from collections.abc import Iterator
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.course.calling import held_by
 from stayfinite.readers.configs.course.following import Course
-from stayfinite.readers.configs.course.numbers import option_default
 from stayfinite.readers.configs.course.terms import Term, all_from, constant, leaves, number
 from stayfinite.readers.configs.script_calls import is_optimizer
+
+_DEEPEST = 8
+
+
+def number_of(course: Course, term: Term | None, depth: int = 0) -> float | None:
+    """The number that a value is unless somebody says otherwise; None where nobody can tell."""
+    if term is None or depth > _DEEPEST:
+        return None
+    if term.op == "attribute":
+        return option_default(course, term.name)
+    if term.op == "unary" and term.name == "USub":
+        inner = number_of(course, term.parts[0], depth + 1)
+        return None if inner is None else -inner
+    if term.op != "binary":
+        return number(term)
+    left, right = (number_of(course, each, depth + 1) for each in term.parts)
+    if left is None or right is None:
+        return None
+    if term.name in ("Div", "FloorDiv"):
+        return None if not right else left / right if term.name == "Div" else left // right
+    return {"Add": left + right, "Sub": left - right, "Mult": left * right}.get(term.name)
+
+
+def option_default(course: Course, name: str) -> float | None:
+    """The default of `--name`."""
+    for each in course.terms:
+        if each.op == "method" and each.name == "add_argument":
+            words = [str(constant(part)).lstrip("-").replace("-", "_") for part in each.parts[1:]]
+            if name in words:
+                return number(each.keywords.get("default"))
+    return None
+
 
 _RUNNING = lazy_regex(r"(?:Sync)?BatchNorm(?:[123]d)?")
 _DROPS = lazy_regex(r"(?:Alpha|FeatureAlpha)?Dropout(?:[123]d)?")
@@ -73,6 +104,6 @@ def _drops(course: Course, share: Term | None, default: float) -> bool:
 
 def calls_of(course: Course, *names: str) -> Iterator[ast.Call]:
     """The calls of methods of these names, wherever they stand."""
-    for node in ast.walk(course.tree):
+    for node in course.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names:
             yield node

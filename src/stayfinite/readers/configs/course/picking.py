@@ -1,15 +1,58 @@
-"""Parts of values: items of lists and loaders, attributes of objects, and what a condition certainly is."""
+"""Parts of values: what a library's names are short for, items, attributes, and what a condition certainly is."""
 
 from __future__ import annotations
 
 import ast
+import builtins
 from typing import TYPE_CHECKING, Any
 
-from stayfinite.readers.configs.course.library import short_name
 from stayfinite.readers.configs.course.terms import Term, constant, is_layer, number
+from stayfinite.readers.configs.libraries import trains_nothing
 
 if TYPE_CHECKING:
     from stayfinite.readers.configs.course.following import Course
+
+FOREIGN = "foreign"
+"""What a `library` term holds whose code could do anything."""
+_SHORT = {"nn.functional": "F", "numpy": "np", "torch.nn.functional": "F", "torch.nn": "nn", "torch.functional": "F"}
+_THROUGH = frozenset({"attribute", "method", "index", "part", "each", "applied", "entered", "starred", "batch"})
+
+
+def short_name(name: str) -> str:
+    """A library's name as people write it, whatever it was imported as."""
+    for long, short in _SHORT.items():
+        if name == long or name.startswith(f"{long}."):
+            return short + name.removeprefix(long)
+    return name
+
+
+def import_of(name: str, node: ast.AST, module: str) -> Term:
+    """What an import binds."""
+    return Term("library", short_name(name), node=node, data=None if trains_nothing(module) else FOREIGN)
+
+
+def global_name(name: str, node: ast.AST) -> Term:
+    """A name that the script does not define."""
+    known = name.startswith("__") or hasattr(builtins, name)
+    return Term("library", name, node=node, data=None if known else FOREIGN)
+
+
+def is_foreign(term: Term, results: set[int]) -> bool:
+    """Whether a value comes from code that nobody sees; ``results`` are those of its calls."""
+    for _ in range(40):
+        if id(term) in results:
+            return True
+        if term.op == "either":
+            return any(
+                each.op in ("instance", "function") or is_layer(each) or each.data is FOREIGN for each in term.parts
+            )
+        if term.op == "attribute" and term.parts and term.parts[0].op == "instance":
+            return True
+        if term.op not in _THROUGH or not term.parts:
+            break
+        term = term.parts[0]
+    return term.op in ("unknown", "super") or (term.op == "library" and term.data is FOREIGN)
+
 
 MODULES = frozenset({"instance", "made"})
 _WRAPS = frozenset({"tqdm", "trange", "iter", "list", "tuple", "sorted", "track", "deepcopy", "tenumerate"})
@@ -97,7 +140,7 @@ def parts_in(listed: Term) -> list[Term]:
     """What a list, or a list of layers, consists of."""
     if listed.op == "starred":
         return parts_in(listed.parts[0])
-    if listed.op == "made" and listed.last in _STACKS:
+    if listed.op == "made" and listed.last in STACKS:
         first = listed.parts[0] if len(listed.parts) == 1 and listed.parts[0].op in ("row", "dict", "starred") else None
         held = parts_in(first) if first is not None else list(listed.parts)
         return [*held, *listed.attributes.values()]
@@ -177,7 +220,7 @@ def entry_of(course: Course, owner: Term, key: Term, node: Any) -> Term:
     return course.term("index", parts=(owner, key), node=node)
 
 
-_STACKS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
+STACKS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
 
 
 def layers_of(model: Term) -> tuple[Term, ...]:
@@ -190,7 +233,7 @@ def layers_of(model: Term) -> tuple[Term, ...]:
 
 def attribute_of(course: Course, owner: Term, name: str, node: Any) -> Term:
     """`owner.name`."""
-    if owner.op == "library":
+    if owner.op == "library" and name not in owner.attributes:
         return course.term("library", short_name(f"{owner.name}.{name}"), node=node, data=owner.data)
     if name == "module" and owner.op in MODULES and name not in owner.attributes:
         return owner

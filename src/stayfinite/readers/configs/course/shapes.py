@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stayfinite.readers.configs.course.terms import Term, constant, number
+from stayfinite.readers.configs.course.terms import Term, constant, is_all, number
 
 Shape = tuple[int | None, ...] | None
 """None: unknown. A size that is unknown is None."""
@@ -313,7 +313,7 @@ def _is_tuple(key: Term) -> bool:
 
 def _sliced(size: int | None, key: Term) -> int | None:
     start, stop, step = key.parts
-    if all(constant(each) is None and each.op == "const" for each in key.parts):
+    if is_all(key):
         return size
     first = number(start) if number(start) is not None else 0 if start.op == "const" else None
     last = number(stop)

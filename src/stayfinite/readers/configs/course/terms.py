@@ -1,9 +1,9 @@
-"""Values as they were computed: a term knows its operation, its operands, and the passes of loops it was made in."""
+"""What a course keeps: terms that know how they were computed, names of functions, and what happened in which mode."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,6 +105,28 @@ VALUES_KEPT = _SHAPES | {"numpy", "detach", "item", "type_as", "type", "long", "
 _OF_TORCH = frozenset({"torch.squeeze", "torch.unsqueeze", "torch.flatten", "torch.reshape", "torch.transpose"})
 
 
+def stripped(term: Term, methods: Container[str], calls: Container[str] = ()) -> Term:
+    """A value without these methods and calls of it."""
+    for _ in range(40):
+        moved = (term.op == "method" and term.name in methods) or (term.op == "call" and term.last in calls)
+        if not moved or not term.parts:
+            break
+        term = term.parts[0]
+    return term
+
+
+def is_all(term: Term) -> bool:
+    """Whether it is `:`."""
+    return term.op == "slice" and all(each.op == "const" and each.data is None for each in term.parts)
+
+
+def whole_of(term: Term) -> Term:
+    """A parameter, without `.data`."""
+    while term.op == "attribute" and term.name == "data" and term.parts:
+        term = term.parts[0]
+    return term
+
+
 def bare(term: Term) -> Term:
     """A value without what changes only its shape."""
     for _ in range(40):
@@ -143,3 +165,57 @@ _RANDOM = frozenset({
 def is_random(term: Term) -> bool:
     """Whether each call has another result."""
     return term.op in ("call", "method", "shuffled") and term.last in _RANDOM
+
+
+Modes = dict[int, frozenset[str]]
+Conditions = tuple[tuple[ast.AST, str], ...]
+"""The branches around, outermost first."""
+
+
+@dataclass(eq=False, slots=True)
+class Frame:
+    """The names of a function, or of the module."""
+
+    names: dict[str, Term] = field(default_factory=dict)
+    outer: Frame | None = None
+    results: list[Term] = field(default_factory=list)
+    yields: list[Term] = field(default_factory=list)
+    globals: set[str] = field(default_factory=set)
+    nonlocals: set[str] = field(default_factory=set)
+    owner: Term | None = None
+    """The instance whose method this is."""
+    of: ast.ClassDef | None = None
+    """The class whose method this is."""
+    left: list[Modes] = field(default_factory=list)
+    """The modes with which it was left."""
+
+
+@dataclass(eq=False, slots=True)
+class Event:
+    """What matters by its time: a call (`forward`, `backward`, `step`, `switch`, `init`, `seed`; of a library `called`,
+    of other code `foreign`), a value that is written (`attribute`, `augmented`, `in place`).
+    """
+
+    kind: str
+    term: Term
+    """The model, the loss, the optimizer."""
+    result: Term
+    node: Any
+    learns: bool
+    """Whether gradients are recorded."""
+    mode: frozenset[str]
+    passes: tuple[tuple[int, int], ...]
+    sure: bool
+    """Whether it is reached in any case."""
+    given: tuple[Term, ...] = ()
+    """The arguments."""
+    conditions: Conditions = ()
+    at: int = 0
+    """How many values were made before it."""
+
+
+def joined_modes(states: list[Modes]) -> Modes:
+    """The modes that models can be in after one of these."""
+    keys = {key for state in states for key in state}
+    start = frozenset({"train"})
+    return {key: frozenset().union(*(state.get(key, start) for state in states)) for key in keys}

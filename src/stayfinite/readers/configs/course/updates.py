@@ -7,11 +7,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from stayfinite.readers.configs.course.following import Course
-from stayfinite.readers.configs.course.gradients import Gradients, Reach
+from stayfinite.readers.configs.course.gradients import Gradients, Reach, held, is_schedule, made_optimizer, trained_in
 from stayfinite.readers.configs.course.picking import MODULES, parts_in
-from stayfinite.readers.configs.course.state import Conditions, Event
-from stayfinite.readers.configs.course.terms import Term, all_from, constant, is_layer
-from stayfinite.readers.configs.course.weights import held, is_schedule, made_optimizer, trained_in
+from stayfinite.readers.configs.course.terms import Conditions, Event, Term, all_from, constant, is_layer
 
 _HARMLESS = frozenset({
     "print", "len", "sum", "isinstance", "type", "id", "str", "repr", "summary", "save", "dump", "state_dict", "next",

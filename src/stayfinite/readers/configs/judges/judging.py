@@ -7,32 +7,46 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.configs.course.computing import compute
-from stayfinite.readers.configs.course.following import Course, TooMuch
-from stayfinite.readers.configs.judges.holding import all_frozen, cut_off, held_by_nobody, plain_lists, without_graph
-from stayfinite.readers.configs.judges.inputs import axes_taken_for_others, not_finite
-from stayfinite.readers.configs.judges.leaks import leaks
-from stayfinite.readers.configs.judges.losses import crossed_shapes, wrong_axes, wrong_inputs
-from stayfinite.readers.configs.judges.modes import wrong_modes
-from stayfinite.readers.configs.judges.pairs import parted_pairs
+from stayfinite.readers.configs.course.following import Course
+from stayfinite.readers.configs.course.uncalled import course_of
+from stayfinite.readers.configs.judges.choices import best_picked, unused_adapters
+from stayfinite.readers.configs.judges.data import (
+    axes_taken_for_others,
+    not_finite,
+    parted_pairs,
+    same_batches,
+    sorted_classes,
+    split_scales,
+)
+from stayfinite.readers.configs.judges.fault import Fault
+from stayfinite.readers.configs.judges.leaks import copied_targets, leaks
+from stayfinite.readers.configs.judges.losses import (
+    crossed_shapes,
+    flipped_signs,
+    returned_probabilities,
+    singular_places,
+    wrong_axes,
+    wrong_inputs,
+)
+from stayfinite.readers.configs.judges.measuring import wrong_modes, wrong_sums
+from stayfinite.readers.configs.judges.outputs import one_output
 from stayfinite.readers.configs.judges.program import Program
-from stayfinite.readers.configs.judges.repeats import same_batches, sorted_classes
 from stayfinite.readers.configs.judges.scheduling import rates, scheduled
-from stayfinite.readers.configs.judges.signs import flipped_signs
-from stayfinite.readers.configs.judges.singular import singular_places
-from stayfinite.readers.configs.judges.splits import split_scales
-from stayfinite.readers.configs.judges.starts import bad_starts, constant_features
+from stayfinite.readers.configs.judges.starts import bad_starts, constant_features, initial_weights
 from stayfinite.readers.configs.judges.stepping import (
+    all_frozen,
     by_hand,
+    cut_off,
+    held_by_nobody,
     in_wrong_order,
     named_without_call,
     never_called,
     never_cleared,
     not_divided,
+    plain_lists,
+    without_graph,
 )
-from stayfinite.readers.configs.judges.sums import wrong_sums
 from stayfinite.readers.configs.libraries import is_complete
-from stayfinite.readers.configs.loops import LoopFault
 
 MOST_NODES = 20_000
 _OTHER_WAYS = frozenset({"exec", "eval", "compile", "globals", "locals", "__import__"})
@@ -42,7 +56,7 @@ _TRAINS_ITSELF = lazy_regex(
 )
 
 
-def script_faults(tree: ast.Module, text: str) -> tuple[list[LoopFault], list[LoopFault]]:
+def script_faults(tree: ast.Module, text: str) -> tuple[list[Fault], list[Fault]]:
     """The faults of a script's updates, and those that only a whole script shows."""
     nodes = list(ast.walk(tree))
     updated = not _TRAINS_ITSELF.search(text) and ("optim" in text or ".backward" in text)
@@ -54,24 +68,19 @@ def script_faults(tree: ast.Module, text: str) -> tuple[list[LoopFault], list[Lo
     return _of_updates(nodes, program), _of_whole(course) if course is not None and whole else []
 
 
-def update_faults(tree: ast.Module, text: str) -> list[LoopFault]:
-    """The first fault of each cause of a script's updates."""
-    return script_faults(tree, text)[0]
+def faults_of_parts(course: Course, *, whole: bool) -> list[Fault]:
+    """What each part shows by itself, called or not; ``whole`` where nothing of the program was left out."""
+    found: dict[str, Fault] = {}
+    told = [one_output(course, whole=whole), unused_adapters(course, whole=whole)]
+    for fault in chain(*told, *(judge(course) for judge in _OF_PARTS)):
+        if fault.cause not in found or (fault.sure and not found[fault.cause].sure):
+            found[fault.cause] = fault
+    if found.keys() & {"softmax-axis", "label-out-of-range"}:
+        found.pop("metric-stuck", None)  # where nothing can be learned, the metric has nothing to measure
+    return list(found.values())
 
 
-def faults_of_script(tree: ast.Module) -> list[LoopFault]:
-    """The faults that only a whole script shows; none of a script that others complete."""
-    return script_faults(tree, ast.unparse(tree))[1]
-
-
-def course_of(tree: ast.Module) -> Course | None:
-    """The course of a script; None if it is too long."""
-    course = Course(tree, compute)
-    try:
-        course.run(tree.body)
-    except (TooMuch, RecursionError):
-        return None
-    return course
+_OF_PARTS = (copied_targets, initial_weights, returned_probabilities, best_picked)
 
 
 def _is_plain(nodes: list[ast.AST]) -> bool:
@@ -82,22 +91,22 @@ def _is_plain(nodes: list[ast.AST]) -> bool:
     return any("torch" in each for each in modules) and _OTHER_WAYS.isdisjoint(calls)
 
 
-def _of_whole(course: Course) -> list[LoopFault]:
-    found: dict[tuple[str, int], LoopFault] = {}
+def _of_whole(course: Course) -> list[Fault]:
+    found: dict[tuple[str, int], Fault] = {}
     for judge in _OF_COURSE:
         for fault in judge(course):
             found.setdefault((fault.cause, fault.line), fault)
     return list(found.values())
 
 
-def _of_updates(nodes: Sequence[ast.AST], program: Program | None) -> list[LoopFault]:
-    found: dict[str, LoopFault] = {}
+def _of_updates(nodes: Sequence[ast.AST], program: Program | None) -> list[Fault]:
+    found: dict[str, Fault] = {}
     told = [named_without_call(nodes)]
     if program is not None and program.whole:
         told += [judge(program) for judge in _MISSING]
     told += [judge(program) for judge in _WRONG] if program is not None else []
-    for cause, words, line, mild in chain.from_iterable(told):
-        found.setdefault(cause, LoopFault(cause, words, line, mild=mild))
+    for fault in chain.from_iterable(told):
+        found.setdefault(fault.cause, fault)
     return list(found.values())
 
 
@@ -105,7 +114,7 @@ _MISSING = (by_hand, plain_lists, never_called, never_cleared, not_divided, rate
 """What is missing: told only where no other code can do it."""
 _WRONG = (in_wrong_order, scheduled, without_graph, cut_off, held_by_nobody, all_frozen)
 """What is done wrongly in plain sight."""
-_OF_COURSE: tuple[Callable[[Course], Iterator[LoopFault]], ...] = (
+_OF_COURSE: tuple[Callable[[Course], Iterator[Fault]], ...] = (
     wrong_modes, wrong_sums, wrong_inputs, wrong_axes, crossed_shapes, parted_pairs, same_batches, sorted_classes,
     split_scales, leaks, flipped_signs, bad_starts, constant_features, singular_places, not_finite,
     axes_taken_for_others,

@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+from collections.abc import Container, Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.configs.course.following import Course
+from stayfinite.readers.configs.course.following import FUNCTIONS, Course
 from stayfinite.readers.configs.course.models import trained
-from stayfinite.readers.configs.course.state import Event
-from stayfinite.readers.configs.course.terms import Term, alike, bare, leaves, number
-from stayfinite.readers.configs.judges.losses import loss_calls
-from stayfinite.readers.configs.loops import LoopFault
+from stayfinite.readers.configs.course.terms import Event, Term, alike, bare, constant, leaves, number, stripped
+from stayfinite.readers.configs.judges.fault import Fault, seen_at
+from stayfinite.readers.configs.judges.losses import learned_losses, loss_calls
 
 _CAUSAL = lazy_regex(r"\btril\(|\btriu\(|is_causal ?= ?True|causal_mask|subsequent_mask")
 _MOVES = frozenset({"view", "reshape", "flatten", "contiguous", "to", "long", "cuda", "clone"})
 
 
-def leaks(course: Course) -> Iterator[LoopFault]:
+def leaks(course: Course) -> Iterator[Fault]:
     """Cross entropies of a next-token model that can look at the next token."""
     causal = _CAUSAL.search(course.code) is not None
-    reached = course.learned
     models = {id(each) for each in trained(course)}
     calls = [each for each in course.events if each.kind == "forward" and id(each.term) in models and each.given]
-    for name, call, given, target in loss_calls(course):
-        if id(call) not in reached or name not in ("CrossEntropyLoss", "cross_entropy", "nll_loss", "NLLLoss"):
+    for name, call, given, target in learned_losses(course):
+        if name not in ("CrossEntropyLoss", "cross_entropy", "nll_loss", "NLLLoss"):
             continue
         made = {id(each) for each in leaves(given)}
         for event in calls:
-            tokens, wanted = _moved(event.given[0]), _moved(target)
+            tokens, wanted = stripped(event.given[0], _MOVES), stripped(target, _MOVES)
             if not (id(event.result) in made or _holds(event, made)) or _is_cut(given, event):
                 continue
             if causal and alike(tokens, wanted) and tokens.op != "const" and _is_attention_masked(given):
                 text = f"the targets {target.shown} are the model's own inputs: shift them by one token"
-                yield LoopFault("causal-leak", text, call.line)
+                yield Fault("causal-leak", text, call.line)
                 return
             if is_shifted(tokens, wanted):
                 open_ones = _open_attention(given)
                 if open_ones is not None:
                     text = f"{open_ones.shown} without a causal mask: the model sees the token that it predicts"
-                    yield LoopFault("causal-leak", text, open_ones.line)
+                    yield Fault("causal-leak", text, open_ones.line)
                     return
 
 
@@ -50,12 +49,6 @@ def _holds(event: Event, made: set[int]) -> bool:
             id(leaf) in made for each in parts for leaf in leaves(each) if leaf.op == "applied"
         )
     return False
-
-
-def _moved(term: Term) -> Term:
-    while term.op == "method" and term.name in _MOVES and term.parts:
-        term = term.parts[0]
-    return term
 
 
 def _is_cut(given: Term, event: Event) -> bool:
@@ -157,3 +150,99 @@ def _is_attention_masked(given: Term) -> bool:
 def _open_attention(given: Term) -> Term | None:
     found = _attention(given)
     return found[0][0] if found and not any(masked for _, masked in found) else None
+
+
+_RESHAPES = frozenset({
+    "view", "reshape", "contiguous", "flatten", "transpose", "permute", "to", "cuda", "float", "long", "clone",
+    "detach", "mT", "rearrange", "copy", "squeeze",
+})  # fmt: skip
+"""Methods that keep every value in its order."""
+_MEANT = lazy_regex(
+    r"auto_?encod|vae|elbo|recon|denois|diffus|corrupt|noise|mask(?!_?fill|ed_fill|\b)|\bmlm\b|codebook|quantiz|"
+    r"bottleneck|copy_task|identity|bidirectional|\bbert", 2
+)  # fmt: skip
+"""Words of programs that are to give back what they get."""
+_SHIFTS = lazy_regex(r"shift|roll\(|F\.pad\(|:, :-1|\.\.\., :-1|\[:, 1:|\[1:|\[:-1|\bbos|start_token|\bsos", 2)
+_FIX = "shift by one: compare logits[:, :-1] with ids[:, 1:], or take y = data[i + 1:i + 1 + T] for x = data[i:i + T]"
+_INPUTS = ("input_ids", "x", "idx", "ids", "tokens", "inputs", "input", "src")
+_LABELS = lazy_regex(r"labels?|targets?|tgt|y")
+_MODEL = lazy_regex(r"(?:self\.)?(?:\w*model|net|network|lm|gpt|transformer|rnn|lstm|decoder|m)")
+_IN_A_ROW = lazy_regex(r"view\(-1|reshape\(-1|flatten|transpose|permute|mT\b|rearrange")
+
+
+def copied_targets(course: Course) -> Iterator[Fault]:
+    """Every cross entropy of a model's answer to its own target."""
+    if _MEANT.search(course.code):
+        return
+    asked_by = {id(each.result): each.given for each in course.events if each.kind == "forward" and each.given}
+    for name, call, logits, target in loss_calls(course):
+        if name not in ("CrossEntropyLoss", "cross_entropy") or not isinstance(call.node, ast.Call):
+            continue
+        answer, label = _origin(logits, asked_by), _origin(target)
+        asked = _asked(answer, asked_by.get(id(answer), ()))
+        inside = [each for each in course.around(call.node) if isinstance(each, ast.ClassDef)]
+        scope = next((each for each in course.around(call.node) if isinstance(each, FUNCTIONS)), None)
+        shifts = any(_SHIFTS.search(ast.unparse(each)) for each in inside or _classes(course))
+        if shifts or label.op == "const":
+            continue
+        if asked is not None and _same(_origin(asked), label):
+            text = f"{ast.unparse(answer.node)[:60]} is compared with its own input"
+            in_a_row = _IN_A_ROW.search(ast.unparse(call.node.args[0] if call.node.args else call.node)) is not None
+            yield seen_at("target-out-of-step", text, call.node, sure=in_a_row, fix=_FIX)
+        elif inside and scope is not None and scope.name == "forward":
+            if any(_embeds(each, label) for each in leaves(logits)):
+                text = "the labels are embedded as inputs, and nothing shifts them"
+                yield seen_at("target-out-of-step", text, call.node, sure=False, fix=_FIX)
+            elif label.op == "unknown" and _LABELS.fullmatch(label.name) and _copies(course, label.name):
+                text = "the labels are a copy of the inputs, and nothing shifts them"
+                yield seen_at("target-out-of-step", text, call.node, fix=_FIX)
+
+
+def _classes(course: Course) -> list[ast.ClassDef]:
+    return [each for each in course.nodes if isinstance(each, ast.ClassDef)]
+
+
+def _origin(term: Term, ends: Container[int] = ()) -> Term:
+    """What a value was before it was reshaped, copied, and masked where it is padding; or one of these ``ends``."""
+    for _ in range(20):
+        shaped = term.op in ("method", "call") and term.last in _RESHAPES
+        padded = term.op == "set" and number(term.parts[2]) == -100
+        plain = shaped or padded or (term.op == "attribute" and term.name == "logits")
+        if id(term) in ends or not plain or not term.parts:
+            break
+        term = term.parts[0]
+    return term
+
+
+def _asked(answer: Term, given: tuple[Term, ...]) -> Term | None:
+    """What a model was asked; None of other values."""
+    by_name = answer.op == "call" and _MODEL.fullmatch(answer.name)
+    if not given and not by_name and answer.op != "applied":
+        return None
+    named = [answer.keywords[each] for each in _INPUTS if each in answer.keywords]
+    places = answer.parts[1:] if answer.op == "applied" else answer.parts
+    return next(iter((*given, *named, *places)), None)
+
+
+def _same(one: Term, other: Term) -> bool:
+    return one.op != "const" and (one is other or (one.op not in ("call", "applied") and alike(one, other)))
+
+
+def _embeds(term: Term, label: Term) -> bool:
+    """Whether a layer looks the labels up in an embedding."""
+    layer = term.parts[0] if term.op == "applied" and len(term.parts) > 1 else None
+    return layer is not None and layer.last == "Embedding" and _same(_origin(term.parts[1]), label)
+
+
+def _copies(course: Course, label: str) -> bool:
+    """Whether inputs are handed over as labels: `labels = input_ids.clone()`, `{"labels": ids, "input_ids": ids}`."""
+    for term in course.terms:
+        told = term.attributes if term.op == "dict" else term.keywords if _MODEL.fullmatch(term.name) else {}
+        inputs = next((told[each] for each in _INPUTS if each in told), None)
+        if label in told and inputs is not None and _same(_origin(inputs), _origin(told[label])):
+            return True
+        if term.op == "set" and constant(term.parts[1]) == label:
+            value = _origin(term.parts[2])
+            if value.op == "index" and constant(value.parts[1]) in _INPUTS:
+                return True
+    return False

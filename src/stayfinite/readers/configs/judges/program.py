@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.course.following import Course
-from stayfinite.readers.configs.course.gradients import Reach
+from stayfinite.readers.configs.course.gradients import Reach, is_module
 from stayfinite.readers.configs.course.picking import MODULES, parts_in
 from stayfinite.readers.configs.course.terms import Term
 from stayfinite.readers.configs.course.updates import Update, Updates
-from stayfinite.readers.configs.course.weights import is_module
-from stayfinite.readers.configs.program.names import dotted_name
 
 _OF_A_GAME = lazy_regex(r"\benvs?\b|_envs?\b|\bgame\b|sched|wandb|prof")
 
 
-class Program:
+class Program(Updates):
     """One script that has been followed."""
 
     def __init__(self, course: Course, text: str, nodes: Sequence[ast.AST], *, whole: bool) -> None:
-        self.course = course
+        super().__init__(course)
         self.text = text
         self.whole = whole
         """Whether no other code than libraries that train nothing is called: what is missing here is missing."""
-        self.updates = Updates(course)
-        self.events = self.updates.found
-        self.optimizers = [each.thing for each in self.events if each.kind == "build" and each.thing is not None]
+        self.optimizers = [each.thing for each in self.found if each.kind == "build" and each.thing is not None]
         self.nodes = nodes
-        self._traced = {id(each.node) for each in self.events if each.thing is not None or each.kind == "backward"}
+        self._traced = {id(each.node) for each in self.found if each.thing is not None or each.kind == "backward"}
 
     def of(self, kind: str, thing: Term | None = None) -> list[Update]:
         """The events of a kind, of one thing."""
-        return [each for each in self.events if each.kind == kind and (thing is None or each.thing is thing)]
+        return [each for each in self.found if each.kind == kind and (thing is None or each.thing is thing)]
 
     def all_traced(self, *names: str) -> bool:
         """Whether each call of these methods was met, on something known."""
@@ -44,21 +40,17 @@ class Program:
             if isinstance(each.func, ast.Attribute) and each.func.attr in names
         )
 
-    def held(self, optimizer: Term) -> list[Term] | None:
+    def holds(self, optimizer: Term) -> list[Term] | None:
         """The models and tensors that an optimizer holds; None where nobody can tell."""
-        return self.updates.held.get(id(optimizer))
-
-    def leaves(self, optimizer: Term) -> set[int]:
-        """Every layer that an optimizer holds."""
-        return self.updates.leaves(optimizer)
+        return self.held.get(id(optimizer))
 
     def clears(self, event: Update, optimizer: Term) -> bool:
         """Whether a `zero_grad` clears what an optimizer holds; so it is assumed where nobody can tell."""
-        if event.thing is None or event.thing is optimizer or self.held(optimizer) is None:
+        if event.thing is None or event.thing is optimizer or self.holds(optimizer) is None:
             return True
-        if id(event.thing) in self.updates.held:
-            return self.held(event.thing) is None or bool(self.leaves(event.thing) & self.leaves(optimizer))
-        return bool({id(each) for each in self.updates.parts(event.thing)} & self.leaves(optimizer))
+        if id(event.thing) in self.held:
+            return self.holds(event.thing) is None or bool(self.leaves(event.thing) & self.leaves(optimizer))
+        return bool({id(each) for each in self.parts(event.thing)} & self.leaves(optimizer))
 
     def losses(self) -> list[tuple[Update, Reach]]:
         """Each backward whose loss is known, with it."""
@@ -95,12 +87,3 @@ def _children(owner: Term) -> list[tuple[object, Term]]:
             named += [(key, each) for each in value.parts]
         named.append((key, value))
     return named
-
-
-def named_only(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, ast.Attribute]]:
-    """``(method, node)`` of each statement that names a method and does not call it: `loss.backward`."""
-    for node in nodes:
-        value = node.value if isinstance(node, ast.Expr) else None
-        method = value.attr if isinstance(value, ast.Attribute) and dotted_name(value, {}) else ""
-        if isinstance(value, ast.Attribute) and method in ("backward", "step", "zero_grad"):
-            yield method, value

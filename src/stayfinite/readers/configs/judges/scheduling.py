@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.course.following import Course
-from stayfinite.readers.configs.course.numbers import number_of
+from stayfinite.readers.configs.course.gradients import scheduled_by
+from stayfinite.readers.configs.course.models import number_of
 from stayfinite.readers.configs.course.terms import Term, alike, leaves
 from stayfinite.readers.configs.course.updates import Update
-from stayfinite.readers.configs.course.weights import scheduled_by
+from stayfinite.readers.configs.judges.fault import Fault
 from stayfinite.readers.configs.judges.program import Program
-from stayfinite.readers.configs.judges.stepping import Found
 
 _FEW_BATCHES = 10
 """Batches of an epoch, where nobody can tell."""
@@ -66,7 +66,7 @@ _PLACES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def scheduled(program: Program) -> Iterator[Found]:
+def scheduled(program: Program) -> Iterator[Fault]:
     """Schedules in the wrong unit."""
     for event in program.of("schedule"):
         schedule = event.thing
@@ -89,7 +89,7 @@ def scheduled(program: Program) -> Iterator[Found]:
         elif event.loops == steps[0].loops[:-1]:
             text = _too_rarely(given, loop)
         if text:
-            yield "lr-schedule-bug", text, getattr(event.node, "lineno", 0), False
+            yield Fault("lr-schedule-bug", text, getattr(event.node, "lineno", 0))
 
 
 def _loop(course: Course, step: Update) -> _Loop:
@@ -173,7 +173,7 @@ def _counts_batches(asked: Term) -> bool:
     return counted or "per_epoch" in words or "batches" in words
 
 
-def rates(program: Program) -> Iterator[Found]:
+def rates(program: Program) -> Iterator[Fault]:
     """A rate of 0, or one with which no weight moves."""
     if _SET_ELSEWHERE.search(program.text):
         return
@@ -187,6 +187,6 @@ def rates(program: Program) -> Iterator[Found]:
         if layer == "SGD" and _SUMS.search(program.text):
             continue
         if rate == 0:
-            yield "lr-zero", f"{layer} gets lr={rate:g}: no weight moves", call.lineno, False
+            yield Fault("lr-zero", f"{layer} gets lr={rate:g}: no weight moves", call.lineno)
         elif 0 < rate <= _LEAST_RATE:
-            yield "lr-too-low", f"{layer} gets lr={rate:g}: no weight moves noticeably", call.lineno, False
+            yield Fault("lr-too-low", f"{layer} gets lr={rate:g}: no weight moves noticeably", call.lineno)

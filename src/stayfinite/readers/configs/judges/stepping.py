@@ -1,4 +1,4 @@
-"""Backward, step and zero_grad of a whole script: which is never called, too rarely, twice, or at the wrong place."""
+"""Backward, step and zero_grad of a whole script, and what the optimizers hold against what backward reaches."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterator, Sequence
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.configs.course.terms import Term
+from stayfinite.readers.configs.course.calling import held_by
+from stayfinite.readers.configs.course.gradients import has_weights, is_module, is_parameter, is_trained
+from stayfinite.readers.configs.course.picking import MODULES, parts_in
+from stayfinite.readers.configs.course.terms import Term, is_layer
 from stayfinite.readers.configs.course.updates import Update
-from stayfinite.readers.configs.judges.program import Program, named_only
+from stayfinite.readers.configs.judges.fault import Fault
+from stayfinite.readers.configs.judges.program import Program
 from stayfinite.readers.configs.program.names import dotted_name
-
-Found = tuple[str, str, int, bool]
-"""Cause, text, line, and whether training survives it."""
 
 _GRADIENT = lazy_regex(r"backward|\bgrad\(|\.grad\b|jacobian|vjp|\.minimize\(")
 _CLEARED_SOMEHOW = lazy_regex(r"zero_grad|clear_grad|\.grad\b|\bgrad\(|_foreach_zero")
@@ -26,32 +27,34 @@ _MICRO = lazy_regex(r"\w*(?:accum|micro)\w*", re.IGNORECASE)
 _OWN_STEPS = lazy_regex(r"LBFGS|SAM|\w*Rprop\w*|\w*Sparse\w*")
 
 
-def named_without_call(nodes: Sequence[ast.AST]) -> Iterator[Found]:
+def named_without_call(nodes: Sequence[ast.AST]) -> Iterator[Fault]:
     """`loss.backward` on a line of its own."""
     causes = {"backward": "step-missing", "step": "step-missing", "zero_grad": "no-zero-grad"}
     schedules = re.compile(r"sched|\blr", re.IGNORECASE)
-    for method, node in named_only(nodes):
-        name = ast.unparse(node)
-        if not (method == "step" and schedules.search(name)):
-            yield causes[method], f"{name} is named and not called: write {name}()", node.lineno, False
+    for node in nodes:
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Attribute) and value.attr in causes and dotted_name(value, {}):
+            name = ast.unparse(value)
+            if not (value.attr == "step" and schedules.search(name)):
+                yield Fault(causes[value.attr], f"{name} is named and not called: write {name}()", value.lineno)
 
 
-def never_called(program: Program) -> Iterator[Found]:
+def never_called(program: Program) -> Iterator[Fault]:
     """No backward, or an optimizer that never steps."""
     steps = [each for each in program.of("step") if each.loops and each.thing is not None and not _arguments(each)]
     if steps and not _GRADIENT.search(program.course.code):
         text = f"{_call(steps[0])}() is called, and backward() never is"
-        yield "step-missing", text, _line(steps[0]), False
+        yield Fault("step-missing", text, _line(steps[0]))
     if not program.all_traced("step") or _BY_HAND.search(program.course.code):
         return
     looped = [each for each in program.of("backward") if each.loops]
     for optimizer in program.optimizers:
-        alone = id(optimizer) not in program.updates.excused and not program.of("step", optimizer)
+        alone = id(optimizer) not in program.excused and not program.of("step", optimizer)
         if looped and alone and program.name(optimizer) and program.of("zero", optimizer):
-            yield "step-missing", f"{program.name(optimizer)}.step() is never called", _line(looped[0]), False
+            yield Fault("step-missing", f"{program.name(optimizer)}.step() is never called", _line(looped[0]))
 
 
-def never_cleared(program: Program) -> Iterator[Found]:
+def never_cleared(program: Program) -> Iterator[Fault]:
     """Gradients that no batch clears: nowhere, before the loop alone, or in the first round alone."""
     if _by_hand(program) or not program.all_traced("zero_grad", "backward"):
         return
@@ -69,32 +72,30 @@ def never_cleared(program: Program) -> Iterator[Found]:
             continue
         if any(len(each.loops) >= len(step.loops) and each.loops != step.loops for each in zeros):
             continue
-        if any(id(node) not in {id(each.node) for each in program.events} for node in _zero_calls(program)):
+        if any(id(node) not in {id(each.node) for each in program.found} for node in _zero_calls(program)):
             continue
         mild = _ADAPTIVE.fullmatch(optimizer.last) is not None
         name = program.name(optimizer) or "optimizer"
         if zeros and _leaves_at_once(program.course.loops.get(step.loops[-1])):
             continue
         if not zeros and not _CLEARED_SOMEHOW.search(program.course.code):
-            yield (
-                "no-zero-grad",
-                f"{name}.zero_grad() is never called: gradients add up from batch to batch",
-                _line(step),
-                mild,
-            )
+            text = f"{name}.zero_grad() is never called: gradients add up from batch to batch"
+            yield Fault("no-zero-grad", text, _line(step), mild=mild)
         elif zeros and _first_only(program, zeros[0]):
-            yield "no-zero-grad", f"{_call(zeros[0])}() is called in the first round alone", _line(zeros[0]), mild
+            yield Fault(
+                "no-zero-grad", f"{_call(zeros[0])}() is called in the first round alone", _line(zeros[0]), mild=mild
+            )
         elif zeros:
             where = "once for each epoch, and step() in each batch" if zeros[0].loops else "once, before the loop"
-            yield "no-zero-grad", f"{_call(zeros[0])}() is called {where}", _line(zeros[0]), mild
+            yield Fault("no-zero-grad", f"{_call(zeros[0])}() is called {where}", _line(zeros[0]), mild=mild)
 
 
 def _by_hand(program: Program) -> bool:
     """Whether weights that are trained, or unknown ones, are changed by hand."""
     held = {part for each in program.optimizers for part in program.leaves(each)}
-    unknown = any(program.held(each) is None for each in program.optimizers)
+    unknown = any(program.holds(each) is None for each in program.optimizers)
     return any(
-        each.thing is None or unknown or any(id(part) in held for part in program.updates.parts(each.thing))
+        each.thing is None or unknown or any(id(part) in held for part in program.parts(each.thing))
         for each in program.of("by hand")
     )
 
@@ -108,7 +109,7 @@ def _of_no_target(backward: Update) -> bool:
     return summed.func.attr in ("sum", "mean") and isinstance(summed.func.value, (ast.Name, ast.Call))
 
 
-def by_hand(program: Program) -> Iterator[Found]:
+def by_hand(program: Program) -> Iterator[Fault]:
     """`w -= lr * w.grad` in a loop, and nothing clears `w.grad`."""
     if _CLEARS.search(program.text) or "backward" not in program.text:
         return
@@ -128,17 +129,17 @@ def by_hand(program: Program) -> Iterator[Found]:
             if (subtracts or calls) and ".grad" in ast.unparse(node):
                 shown = ast.unparse(node)[:80]
                 text_of = f"{shown}: nothing clears the gradient, so it adds up from step to step"
-                yield "no-zero-grad", text_of, getattr(node, "lineno", loop.lineno), False
+                yield Fault("no-zero-grad", text_of, getattr(node, "lineno", loop.lineno))
                 return
 
 
-def in_wrong_order(program: Program) -> Iterator[Found]:
+def in_wrong_order(program: Program) -> Iterator[Fault]:
     """zero_grad between backward and step, or two steps after one backward."""
     for optimizer in program.optimizers:
         if _OWN_STEPS.fullmatch(optimizer.last):
             continue
         name = program.name(optimizer) or "optimizer"
-        own = [each for each in program.events if _matters(each, optimizer, program)]
+        own = [each for each in program.found if _matters(each, optimizer, program)]
         for place, event in enumerate(own):
             before = own[place - 1] if place else None
             if event.kind != "step" or _arguments(event) or before is None or not _beside(before, event):
@@ -147,7 +148,7 @@ def in_wrong_order(program: Program) -> Iterator[Found]:
             learns = [each for each in loop if each.kind == "backward"]
             if before.kind == "zero" and before.thing is not None and learns and event.loops:
                 text = f"{_call(before)}() is called between backward and {name}.step(): the step finds no gradient"
-                yield "cleared-before-step", text, _line(before), False
+                yield Fault("cleared-before-step", text, _line(before))
             elif (
                 before.kind == "step"
                 and before.thing is event.thing
@@ -155,11 +156,11 @@ def in_wrong_order(program: Program) -> Iterator[Found]:
                 and not _arguments(before)
                 and learns
             ):
-                yield "double-step", f"{name}.step() is called twice after one backward", _line(event), False
+                yield Fault("double-step", f"{name}.step() is called twice after one backward", _line(event))
         yield from _cleared_at_the_end(program.name(optimizer), own)
 
 
-def _cleared_at_the_end(name: str, own: list[Update]) -> Iterator[Found]:
+def _cleared_at_the_end(name: str, own: list[Update]) -> Iterator[Fault]:
     """`step, backward, zero_grad` in a loop: the next step finds nothing."""
     steps = [each for each in own if each.kind == "step" and each.loops]
     for step in steps[:1]:
@@ -169,10 +170,10 @@ def _cleared_at_the_end(name: str, own: list[Update]) -> Iterator[Found]:
         if once and all(_beside(step, each) for each in loop) and not _arguments(step):
             after = f"{name}.step()"
             text = f"{_call(loop[-1])}() comes after backward and before {after}: it finds no gradient"
-            yield "cleared-before-step", text, _line(loop[-1]), False
+            yield Fault("cleared-before-step", text, _line(loop[-1]))
 
 
-def not_divided(program: Program) -> Iterator[Found]:
+def not_divided(program: Program) -> Iterator[Fault]:
     """A step every few batches by SGD, where the summed losses are divided by nothing."""
     for step in program.of("step"):
         if step.thing is None or _ADAPTIVE.fullmatch(step.thing.last) or not step.conditions:
@@ -194,7 +195,7 @@ def not_divided(program: Program) -> Iterator[Found]:
                       and isinstance(node.op, ast.Div) and not _counts(node) for node in program.nodes)  # fmt: skip
         if plain and len(plain) == len(inside) and not used and not divides and "div" not in program.text:
             text = f"the losses of {count} batches are summed, and never divided by {count}"
-            yield "accumulation-unscaled", text, _line(plain[0]), False
+            yield Fault("accumulation-unscaled", text, _line(plain[0]))
 
 
 def _counts(node: ast.AST) -> bool:
@@ -260,3 +261,113 @@ def _call(event: Update) -> str:
 
 def _line(event: Update) -> int:
     return getattr(event.node, "lineno", 0)
+
+
+_ON_PURPOSE = lazy_regex(
+    r"\.requires_grad\s*=\s*False|requires_grad_\(\s*False|pretrained|freez|frozen|weights=\w*W|reservoir|"
+    r"random.?feature|extreme learning|linear.?prob|transfer|fine.?tun|polyak|\bema\b|\.load\(|"
+    r"\.copy_\(|\.weight\.data(?:\s*=|\[)|\.\w+\.weight\s*=[^=]", re.IGNORECASE
+)  # fmt: skip
+_FIXED = lazy_regex(
+    r"target|teacher|ema\b|momentum|random|fixed|\bold|_old|shadow|percept|vgg|anchor|\bref", re.IGNORECASE
+)
+
+
+def without_graph(program: Program) -> Iterator[Fault]:
+    """A backward whose loss was computed by a model, and leads back to no weight."""
+    alive = {id(event.node) for event, loss in program.losses() if loss.sources or not loss.known}
+    alive |= {id(event.node) for event in program.of("backward") if event.loss is None}
+    for event, loss in program.losses():
+        if id(event.node) not in alive and loss.known and not loss.sources and loss.seen and event.loops:
+            text = f"the loss has no graph, so backward() reaches no weight of {program.names(list(loss.seen))}"
+            yield Fault("detached-loss", text, getattr(event.node, "lineno", 0))
+            return
+
+
+def cut_off(program: Program) -> Iterator[Fault]:
+    """Layers that an optimizer holds, whose output reaches the loss, but only without its graph."""
+    losses = [loss for _, loss in program.losses()]
+    if len(losses) != len(program.of("backward")) or not all(each.known for each in losses):
+        return
+    if any(program.holds(each) is None for each in program.optimizers) or _ON_PURPOSE.search(program.text):
+        return
+    reached = {part for loss in losses for part in loss.sources}
+    if not reached:
+        return
+    held = {part for each in program.optimizers if program.of("step", each) for part in program.leaves(each)}
+    seen = {part for loss in losses for part in loss.seen} - reached
+    lost = [each for each in seen if id(each) in held and has_weights(each) and not _excused(program, each)]
+    if lost and not any(_FIXED.search(program.path(each)) for each in lost):
+        first = min(lost, key=lambda each: each.line)
+        text = f"no gradient reaches {program.names(lost)}: the graph ends between its output and the loss"
+        yield Fault("detached-loss", text, first.line)
+
+
+def held_by_nobody(program: Program) -> Iterator[Fault]:
+    """Layers that backward reaches and no optimizer holds."""
+    optimizers = program.optimizers
+    models = [each for one in optimizers for each in program.holds(one) or ()]
+    if not optimizers or any(program.holds(each) is None for each in optimizers) or not program.all_traced("step"):
+        return
+    held = {part for each in optimizers for part in program.leaves(each)}
+    if any(each.thing is None or any(id(part) in held for part in program.parts(each.thing))
+           for each in program.of("by hand")):  # fmt: skip
+        return
+    if any(not is_module(each) and not is_parameter(each) for each in models) or not any(map(is_module, models)):
+        return  # an image is trained, and the network is not
+    reached = [part for _, loss in program.losses() for part in loss.sources if is_trained(part) or not is_layer(part)]
+    if not reached or not all(program.of("step", each) for each in optimizers):
+        return
+    if all(loss.known for _, loss in program.losses()) and not {id(each) for each in reached} & held:
+        text = f"the optimizer holds other weights than those of the loss: {program.names(reached)} are in none"
+        if not any(_excused(program, each) for each in reached) and any(map(has_weights, reached)):
+            yield Fault("params-not-in-optimizer", text, optimizers[-1].line)
+        return
+    lost = [each for each in dict.fromkeys(reached) if id(each) not in held and is_layer(each) and has_weights(each)]
+    if not lost or _ON_PURPOSE.search(program.text) or any(_is_meant(program, each) for each in lost):
+        return
+    first = min(lost, key=lambda each: each.line)
+    text = f"no optimizer holds {program.names(lost)}: these weights are never trained"
+    fix = "give the optimizer the parameters of these layers, too"
+    yield Fault("params-not-in-optimizer", text, first.line, fix=fix)
+
+
+def _excused(program: Program, part: Term) -> bool:
+    return id(part) in program.excused or id(part) in program.course.fleeting
+
+
+def _is_meant(program: Program, part: Term) -> bool:
+    """Whether it looks like weights that are to stay as they are."""
+    copied = id(part) in program.course.copies
+    return _excused(program, part) or copied or _FIXED.search(program.path(part)) is not None
+
+
+def all_frozen(program: Program) -> Iterator[Fault]:
+    """An optimizer all of whose weights are frozen."""
+    for optimizer in program.optimizers:
+        if id(optimizer) in program.stepped_frozen and program.holds(optimizer) and not _excused(program, optimizer):
+            name = program.name(optimizer) or "the optimizer"
+            yield Fault("params-frozen", f"every weight that {name} holds has requires_grad = False", optimizer.line)
+
+
+def plain_lists(program: Program) -> Iterator[Fault]:
+    """Layers with weights in a plain list or dict of a module, which no parameters() contains."""
+    stacked = {id(inner) for each in program.course.terms if is_layer(each) for part in each.parts
+               for inner in (part, *part.parts)}  # fmt: skip
+    for owner in program.course.terms:
+        code = ast.unparse(owner.data.node) if owner.op == "instance" and is_module(owner) else ""
+        if not code or _REGISTERS.search(code):
+            continue
+        registered = {id(layer) for each in owner.attributes.values() if each.op in MODULES for layer in held_by(each)}
+        for name, value in owner.attributes.items():
+            parts = parts_in(value) if value.op in ("row", "dict") and id(value) not in stacked else []
+            if not parts or id(parts[0]) in registered or not any(map(has_weights, held_by(parts[0]))):
+                continue
+            used = len(re.findall(rf"self\.{name}\b", code)) > 1
+            if used and not re.search(rf"(?<!self)\.{name}\b", program.text):
+                kind = "dict" if isinstance(value.node, (ast.Dict, ast.DictComp)) else "list"
+                words = f"self.{name} is a plain {kind} of layers: parameters() does not contain them"
+                yield Fault("unregistered-module", words, value.line)
+
+
+_REGISTERS = lazy_regex(r"add_module|register_module|setattr\(|def parameters|__dict__|_modules|\.parameters\(")

@@ -2,9 +2,10 @@
 
 A partial evaluation: nothing is executed or imported, and values known only at run time are unknown.
 
-- `values`: kinds of values, undoable writes to them. `state`: names, frames, limits, copies, merges; what is assumed.
-- `expressions`, `names`: expressions. `statements`: statements, branches, loops.
-- `calls`: functions and classes of the script. `libraries`, `pure`: known library calls and operators.
-- `parsers`, `data_files`: external values. `modules`: files next to the script.
+- `state`: kinds of values, undoable writes to them, names, frames, limits, copies, merges; what is assumed.
+- `names`: names, attributes, operators and functions of plain data.
+- `expressions`: expressions and calls of the script. `statements`: statements, branches, loops.
+- `libraries`: known library calls and parsers. `files`: configs and modules next to the script.
+- `weights`: in which dtype the training of a model begins.
 - `program`: the entry point, and which values become settings.
 """

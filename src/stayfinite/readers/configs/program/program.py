@@ -8,19 +8,31 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import PurePath
 
-from stayfinite.core.settings import CodeFault, Expression
-from stayfinite.readers.configs.judges import script_faults
-from stayfinite.readers.configs.loops import HOLDS_LOSS, Loops
-from stayfinite.readers.configs.mechanisms import mechanisms_in
-from stayfinite.readers.configs.program.calls import call_function, call_value, instantiate
-from stayfinite.readers.configs.program.expressions import evaluate
-from stayfinite.readers.configs.program.modules import Modules
-from stayfinite.readers.configs.program.names import dotted_name, given_argument
-from stayfinite.readers.configs.program.pure import MAPPINGS
-from stayfinite.readers.configs.program.state import MOST_STEPS, Frame, Run, Scope, Surroundings
+from stayfinite.core.settings import Expression
+from stayfinite.readers.configs.course.uncalled import course_of_parts
+from stayfinite.readers.configs.judges import faults_of_parts, script_faults
+from stayfinite.readers.configs.judges.loops import HOLDS_LOSS, Loops
+from stayfinite.readers.configs.judges.losses import GIVEN, probabilities_given
+from stayfinite.readers.configs.program.expressions import call_function, call_value, evaluate, instantiate
+from stayfinite.readers.configs.program.files import Modules
+from stayfinite.readers.configs.program.names import MAPPINGS, dotted_name, given_argument
+from stayfinite.readers.configs.program.state import (
+    MOST_STEPS,
+    Call,
+    Class,
+    Frame,
+    Function,
+    Origin,
+    Run,
+    Scope,
+    Surroundings,
+    Table,
+    Unknown,
+    Value,
+    node_of,
+)
 from stayfinite.readers.configs.program.statements import execute
-from stayfinite.readers.configs.program.values import Call, Class, Function, Origin, Table, Unknown, Value, node_of
-from stayfinite.readers.configs.program.weights import UNKNOWN
+from stayfinite.readers.configs.program.weights import UNKNOWN, Weights
 from stayfinite.readers.configs.scalars import dtype_name
 from stayfinite.readers.configs.script_calls import (
     argument_of,
@@ -255,7 +267,7 @@ def follow(
 ) -> None:
     """Add the settings of a script to ``found``; ``every`` argument of all calls, ``alone`` without other files."""
     telling = Telling(found, every=every)
-    run = Run(surroundings, telling, Modules(), evaluate, execute, call_value, _call_assumed)
+    run = Run(surroundings, telling, Modules(), evaluate, execute, call_value, _call_assumed, Weights())
     folder = None if alone else str(PurePath(found.source).parent)
     scope = Scope(Origin(found.source, text.split("\n")), folder=folder, is_main=True)
     run.frames.append(Frame(scope))
@@ -267,43 +279,27 @@ def follow(
         pass
     del run.frames[1:]
     telling.rest(run)
-    _take_loops(run, tree, text, found)
+    _take_faults(run, tree, text, found)
 
 
-def _take_loops(run: Run, tree: ast.Module, text: str, found: ScriptSettings) -> None:
-    """Faults of the script's loops, and of functions that it calls in modules beside it."""
-    own = Loops(tree, text)
+def _take_faults(run: Run, tree: ast.Module, text: str, found: ScriptSettings) -> None:
+    """Faults of the script, and of functions that it calls in modules beside it."""
+    course = course_of_parts(tree)
     updates, of_whole = script_faults(tree, text)
     told = {(each.cause, each.line) for each in (*updates, *of_whole)}
-    for fault in updates:
-        fix = "give the optimizer the parameters of these layers, too" if fault.text.startswith("no optimizer") else ""
-        found.faults.append(CodeFault(fault.cause, fault.text, str(fault.line), fault.sure, fault.mild, fix=fix))
-    others = [(scope.origin.source, Loops(scope.tree, "\n".join(scope.origin.lines), set(run.followed)))
-              for scope in run.modules.scopes.values() if scope.tree is not None]  # fmt: skip
-    for mechanism in mechanisms_in(tree, whole=True):
-        where = str(mechanism.node.lineno)
-        found.faults.append(
-            CodeFault(
-                mechanism.cause,
-                mechanism.shown,
-                where,
-                mechanism.sure,
-                mechanism.mild,
-                when=mechanism.when,
-                fix=mechanism.fix,
-                fact=mechanism.sure and not mechanism.mild,
-            )
-        )
-    for fault in of_whole:
-        found.faults.append(CodeFault(fault.cause, fault.text, str(fault.line), fault.sure, fault.mild, whole=True))
-    for source, loops in [("", own), *others]:
-        for each in loops.faults():
-            if not source and (each.cause, each.line) in told:
-                continue
-            where = f"{source}:{each.line}" if source else str(each.line)
-            found.faults.append(CodeFault(each.cause, each.text, where, each.sure, each.mild))
+    found.faults += [each.told() for each in (*updates, *faults_of_parts(course, whole=True))]
+    found.faults += [each.told(whole=True) for each in of_whole]
+    beside = [(each.origin.source, "\n".join(each.origin.lines), each.tree, set(run.followed))
+              for each in run.modules.scopes.values() if each.tree is not None]  # fmt: skip
+    for source, lines, part, followed in [("", text, tree, None), *beside]:
+        loops = Loops(course if not source else course_of_parts(part), lines, followed)
+        for fault in loops.faults():
+            if source or (fault.cause, fault.line) not in told:
+                found.faults.append(fault.told(source))
         for call, dtype, line in loops.unscaled_autocasts():
             found.add_node(f"{call}.{HOLDS_LOSS}", Node(dtype, line, source=source or found.source))
+    for given in probabilities_given(course):
+        found.note(given.lineno, f"{GIVEN}: {run.frame.scope.origin.text_of(given)}")
 
 
 def _call_assumed(run: Run, value: Value, node: ast.expr) -> Value:

@@ -6,13 +6,26 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from stayfinite.readers.configs.program.calls import define_class
-from stayfinite.readers.configs.program.expressions import assign, assign_unknown, evaluate, function_defaults, unpacked
-from stayfinite.readers.configs.program.modules import follow_import, follow_import_from
-from stayfinite.readers.configs.program.names import attribute, bind, dotted_name, entry, set_attribute, set_entry
-from stayfinite.readers.configs.program.pure import computed, truth
-from stayfinite.readers.configs.program.state import DEEPEST, Run
-from stayfinite.readers.configs.program.values import MISSING, Function, Instance, Table, Value, items_of
+from stayfinite.readers.configs.program.expressions import (
+    assign,
+    assign_unknown,
+    define_class,
+    evaluate,
+    function_defaults,
+    unpacked,
+)
+from stayfinite.readers.configs.program.files import follow_import, follow_import_from
+from stayfinite.readers.configs.program.names import (
+    attribute,
+    bind,
+    computed,
+    dotted_name,
+    entry,
+    set_attribute,
+    set_entry,
+    truth,
+)
+from stayfinite.readers.configs.program.state import DEEPEST, MISSING, Function, Instance, Run, Table, Value, items_of
 
 _ENDS = frozenset({"exit", "quit", "_exit", "abort", "print_help", "error"})
 _MOST_DISMISSED = 5_000

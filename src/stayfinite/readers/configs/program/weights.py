@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.configs.program.values import (
+from stayfinite.readers.configs.program.state import (
     Call,
     External,
     Instance,
