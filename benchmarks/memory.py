@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.inspection.memory.estimating import MIB, Estimate, estimate
-from stayfinite.inspection.memory.finding_the_model import find_shape
-from stayfinite.inspection.memory.installed_transformers import installed_transformers
-from stayfinite.inspection.memory.known_shapes import KNOWN, known_as
+from stayfinite.inspection.memory.finding_the_model import KNOWN, find_shape, known_as
+from stayfinite.inspection.memory.inspecting import installed_transformers
 from stayfinite.inspection.memory.plan import PRECISIONS, BiasKernel, Plan
 
 PROMISE = 0.15

@@ -29,8 +29,8 @@ import torch
 from torch import Tensor, nn
 
 from stayfinite.precision.surgery import rescale
+from stayfinite.precision.surgery.files import train_a_little
 from stayfinite.precision.surgery.measuring import measure
-from stayfinite.precision.surgery.trials import train_a_little
 
 FAR = 5 * 65504.0
 BYTES = 259

@@ -125,7 +125,7 @@ def load_for(place: Path, workers: int, seconds: float) -> dict[str, Any]:
     """Masked batches of 32 blocks, for this many seconds after the first."""
     import torch
 
-    from stayfinite.recipes.language.masking import masking_for
+    from stayfinite.recipes.language.blocks import masking_for
     from stayfinite.recipes.language.streaming import streamed_corpus, text_files
     from stayfinite.recipes.mt5 import Mt5
     from stayfinite.recipes.running.processes import Place

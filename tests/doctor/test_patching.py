@@ -3,9 +3,8 @@
 import pytest
 
 from stayfinite.autopsy.conclusions.formulas import _away
-from stayfinite.doctor.patching.case import Case
 from stayfinite.doctor.patching.loss_remedies import LOSS_REMEDIES
-from stayfinite.doctor.patching.text import Text
+from stayfinite.doctor.patching.text import Case, Text
 from stayfinite.doctor.record import Program
 from stayfinite.doctor.told import told
 

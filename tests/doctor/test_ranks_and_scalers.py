@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from plain_programs import causes, watch
-from stayfinite.doctor.doubting import doubt
+from stayfinite.doctor.judges.course import doubt
 from stayfinite.doctor.session import plain
 from stayfinite.report.diagnosis import headline
 

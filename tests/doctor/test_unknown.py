@@ -3,7 +3,7 @@
 import pytest
 
 from plain_programs import causes, changed, watch
-from stayfinite.doctor.doubting import doubt
+from stayfinite.doctor.judges.course import doubt
 
 CLASSES = """
 import torch

@@ -8,7 +8,7 @@ import pytest
 
 from stayfinite.cli.check import run
 from stayfinite.errors import UsageError
-from stayfinite.inspection.building import inspect_build
+from stayfinite.inspection.preflight import inspect_build
 
 BODY = """
 import torch

@@ -152,14 +152,13 @@ def test_what_an_unruly_model_does_to_itself_and_the_process_is_undone(raises):
 
 def test_a_probe_that_fails_is_a_line_that_says_so_and_leaves_no_trace(monkeypatch):
     from stayfinite.inspection import preflight as preflight_module
-    from stayfinite.inspection.probes import gradients
 
     def broken(bench, _notes):
         with torch.no_grad():
             bench.model.head.weight.zero_()
         raise ZeroDivisionError("by hand")
 
-    monkeypatch.setattr(gradients, "look", broken)
+    monkeypatch.setitem(preflight_module.PROBES, "gradients", broken)
     stir()
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

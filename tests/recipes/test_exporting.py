@@ -218,8 +218,7 @@ print(json.dumps(logits[0, -1].tolist()))
 def test_a_model_that_compares_images_sees_the_same_without_us(tmp_path, tuning):
     from PIL import Image
 
-    from stayfinite.recipes.images.assembling import assembled
-    from stayfinite.recipes.images.models import load_processor, load_trained
+    from stayfinite.recipes.images.models import assembled, load_processor, load_trained
 
     config = small_settings(tmp_path, tuning=tuning)
     compare.train(config, quiet)

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stayfinite.errors import StateError
-from stayfinite.state.dtypes import STORED
-from stayfinite.state.tree import decode, encode
+from stayfinite.state.tree import STORED, decode, encode
 
 numbers = st.integers() | st.integers(min_value=2**60, max_value=2**200) | st.floats(allow_nan=True)
 leaves = (

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from stayfinite.cli.ending import print_json, run_command
+from stayfinite.cli.ending import given, print_json, run_command
 from stayfinite.errors import UsageError
 from stayfinite.inspection.files.inspecting import inspect_each, inspect_files
-from stayfinite.inspection.ignoring import without_ignored
-from stayfinite.inspection.project import Project, find_project
+from stayfinite.inspection.project import Project, find_project, without_ignored
 from stayfinite.report.printable import printable
 
 if TYPE_CHECKING:
@@ -257,7 +256,7 @@ def _inspect_recipe(name: str, flags: Sequence[str]) -> Inspection:
 def _inspect(settings: Check, runs: Sequence[Sequence[str]]) -> Inspection | None:
     """Inspect the one thing that was named; None if nothing was."""
     if settings.build is not None:
-        from stayfinite.inspection.building import inspect_build
+        from stayfinite.inspection.preflight import inspect_build
 
         return inspect_build(settings.build, steps=settings.steps, lr_range=settings.lr_range)
     if settings.memory is not None:
@@ -273,9 +272,8 @@ def _inspect_memory(settings: Check, model: str) -> Inspection:
     from stayfinite.inspection.memory.inspecting import MemoryRequest, inspect_memory
 
     checkpointing = None if settings.checkpointing is None else settings.checkpointing == "on"
-    asked: dict[str, Any] = {"model": model, "checkpointing": checkpointing}
-    same = (field.name for field in fields(MemoryRequest) if field.name not in asked)
-    return inspect_memory(MemoryRequest(**asked, **{name: getattr(settings, name) for name in same}))
+    same = (field.name for field in fields(MemoryRequest) if field.name not in ("model", "checkpointing"))
+    return inspect_memory(MemoryRequest(model=model, checkpointing=checkpointing, **given(settings, *same)))
 
 
 def _inspect_data(settings: Check) -> Inspection:
@@ -283,14 +281,5 @@ def _inspect_data(settings: Check) -> Inspection:
     from stayfinite.report.progress import reading_progress
 
     with reading_progress(quiet=settings.quiet or settings.format != "text") as told:
-        return inspect_data(
-            settings.data,
-            val=settings.val,
-            tokenizer=settings.tokenizer,
-            max_length=settings.max_length,
-            source=settings.source,
-            target=settings.target,
-            group=settings.id,
-            whole=settings.whole,
-            progress=told,
-        )
+        same = given(settings, "val", "tokenizer", "max_length", "source", "target", "whole")
+        return inspect_data(settings.data, group=settings.id, progress=told, **same)

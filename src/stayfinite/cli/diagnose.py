@@ -75,7 +75,7 @@ def run(settings: Diagnose) -> int:
 def _tell_apart(several: "SeveralRuns", settings: Diagnose, told: "Told") -> int:
     """A line for each run of a directory."""
     from stayfinite.diagnosis.judged_apart import judge_apart
-    from stayfinite.report.runs_apart import show_apart
+    from stayfinite.report.diagnosis import show_apart
     from stayfinite.report.standard_output import StandardOutput
 
     verdicts = judge_apart(several, [Path(path) for path in settings.paths], told)

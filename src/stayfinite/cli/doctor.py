@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from stayfinite.cli.doctor_flags import misplaced_flags
 from stayfinite.cli.ending import tell, tell_error
 from stayfinite.errors import StayfiniteError
 from stayfinite.flags import parsed
@@ -260,3 +260,42 @@ def _of_a_framework(found: Attached, output: Path, settings: Doctor) -> dict[str
 
 def _tell(line: str) -> None:
     print(f"stayfinite doctor: {line}", file=sys.stderr)
+
+
+ALONE = ("--guard", "--strict", "--watch", "--apply", "--once", "--json")
+NUMBERED = ("--minutes", "--patch")
+
+
+def misplaced_flags(program: Sequence[str], its: Sequence[str]) -> str:
+    """One line that names the doctor's flags among the program's arguments; empty if there are none.
+
+    A flag whose name stands in quotes in the program's file is the program's own.
+
+    Arguments:
+        program: the words that name the program, such as `train.py` or `-m package.train`.
+        its: the arguments after it.
+    """
+    text = _text_of(program[-1])
+    names: list[str] = []
+    words: list[str] = []
+    before_separator = its[: its.index("--")] if "--" in its else its
+    for at, word in enumerate(before_separator):
+        name, equals, _ = word.partition("=")
+        if name in names or name not in (*ALONE, *NUMBERED) or f'"{name}"' in text or f"'{name}'" in text:
+            continue
+        names.append(name)
+        words += before_separator[at : at + 1 + (name in NUMBERED and not equals)]
+    if not names:
+        return ""
+    passed, put = ("was passed", "it") if len(names) == 1 else ("were passed", "them")
+    return (
+        f"{' and '.join(names)} {passed} to {program[-1]}. "
+        f"For doctor, put {put} first: {shlex.join(['stayfinite', 'doctor', *words, *program])}"
+    )
+
+
+def _text_of(program: str) -> str:
+    try:
+        return Path(program).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

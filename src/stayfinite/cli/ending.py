@@ -1,5 +1,6 @@
 """End of a command: report an error, and choose the exit code."""
 
+import difflib
 import json
 import sys
 import traceback
@@ -7,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib import import_module
 from typing import Any, TypeVar
 
 from stayfinite.core.schema_names import tagged
@@ -95,6 +97,11 @@ def command(
     return ready
 
 
+def given(settings: object, *names: str) -> dict[str, Any]:
+    """These settings by name, as arguments for a function whose parameters are called the same."""
+    return {name: getattr(settings, name) for name in names}
+
+
 def print_json(kind: str, record: Mapping[str, Any], *, indent: int | None = 1, **options: Any) -> None:
     """Print the JSON of a command with the name of its schema; ``options`` are those of `json.dumps`."""
     print(json.dumps(tagged(kind, record), indent=indent, **options))
@@ -157,3 +164,46 @@ def told_in_full() -> Iterator[None]:
         yield
     finally:
         _in_full.reset(token)
+
+
+def run_program(
+    command: str,
+    kind: str,
+    about: str,
+    programs: Mapping[str, tuple[str, str]],
+    arguments: Sequence[str],
+    hint: str = "",
+) -> int:
+    """Run the program named by the first argument.
+
+    Arguments:
+        command: as typed, after `stayfinite`.
+        kind: what a program is called: recipe, verb.
+        about: what the command does.
+        programs: the module of each, with its ``main(arguments)``, loaded only when called, and what it does.
+        hint: printed after the list.
+
+    Returns:
+        0 if it was done, 1 if its check refused to start, 2 on wrong use; a stopped training has its own code.
+    """
+    width = max(map(len, programs))
+    lines = "\n".join(f"  {name:<{width}}  {what}" for name, (_, what) in programs.items())
+    usage = (
+        f"usage: stayfinite {command} {kind.upper()} [OPTIONS]\n\n{about}\n\n{lines}\n\n"
+        f"stayfinite {command} {kind.upper()} --help explains its settings{hint}."
+    )
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(usage, file=sys.stdout if arguments else sys.stderr)
+        return 0 if arguments else 2
+    name, *flags = arguments
+    if name not in programs:
+        close = difflib.get_close_matches(name, programs, n=1)
+        meant = f" Did you mean {close[0]!r}?" if close else ""
+        print(f"stayfinite {command}: no {kind} {name!r}.{meant}\n\n{usage}", file=sys.stderr)
+        return 2
+
+    def work() -> int:
+        import_module(programs[name][0]).main(flags)
+        return 0
+
+    return exit_code(f"{command} {name}", work)

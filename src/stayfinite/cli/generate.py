@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from stayfinite.cli.ending import command
+from stayfinite.cli.ending import command, given
 from stayfinite.errors import UsageError
 
 
@@ -107,11 +107,8 @@ def options_of(settings: Generate) -> dict[str, Any]:
             f"{settings.num_beams}",
             fix=f"--num-beams {settings.num_return_sequences}, or leave --num-beams out",
         )
-    options: dict[str, Any] = {
-        "max_new_tokens": settings.max_new_tokens, "num_return_sequences": settings.num_return_sequences,
-        "num_beams": settings.num_beams, "no_repeat_ngram_size": settings.no_repeat_ngram_size,
-        "repetition_penalty": settings.repetition_penalty, "do_sample": drawn,
-    }  # fmt: skip
+    names = ("max_new_tokens", "num_return_sequences", "num_beams", "no_repeat_ngram_size", "repetition_penalty")
+    options: dict[str, Any] = given(settings, *names) | {"do_sample": drawn}
     if drawn:
         # By default transformers samples from the 50 most likely tokens.
         options |= {"temperature": settings.temperature or 1.0, "top_k": settings.top_k or 0}
@@ -123,7 +120,7 @@ def _prompts(settings: Generate) -> list[str]:
     given = list(settings.prompt)
     if settings.file is not None:
         from stayfinite.readers.data.text_lines import text_file
-        from stayfinite.recipes.seq2seq.normalizing import legible
+        from stayfinite.recipes.seq2seq.pairs import legible
 
         try:
             with text_file(settings.file, newline=None) as file:
@@ -145,12 +142,8 @@ def _answers(settings: Generate, prompts: Sequence[str], options: dict[str, Any]
     from stayfinite.recipes.language.trained import Author, find_model
     from stayfinite.recipes.running.place import choose_device
 
-    author = Author(
-        find_model(settings.model),
-        device=choose_device(settings.device),
-        seed=settings.seed,
-        cache_dir=settings.cache_dir,
-    )
+    device = choose_device(settings.device)
+    author = Author(find_model(settings.model), device=device, **given(settings, "seed", "cache_dir"))
     if any(author.completes(prompt) for prompt in prompts):
         print(
             "stayfinite generate: this model fills gaps: <extra_id_0> is added to a plain prompt",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tyro
 
-from stayfinite.cli.ending import command
+from stayfinite.cli.ending import command, given
 from stayfinite.errors import UsageError
 
 TOKEN = "STAYFINITE_MCP_TOKEN"
@@ -58,13 +58,7 @@ def run(settings: Mcp) -> int:
     from stayfinite.mcp.limits import Limits
     from stayfinite.mcp.serving import HOST, make_server, serve_http, serve_stdio
 
-    limits = Limits(
-        roots=roots,
-        allow_run=settings.allow_run,
-        seconds=settings.seconds,
-        run_minutes=settings.run_minutes,
-        megabytes=settings.megabytes,
-    )
+    limits = Limits(roots=roots, **given(settings, "allow_run", "seconds", "run_minutes", "megabytes"))
     server = make_server(limits, __version__)
     if not settings.http:
         anyio.run(serve_stdio, server)

@@ -59,7 +59,7 @@ class Precision:
 @command(Precision, also=(OSError,), tells_interrupt=True)
 def run(settings: Precision) -> int:
     """Run the command; 0 with a plan, 2 on wrong use."""
-    from stayfinite.inspection.building import parts_of_build
+    from stayfinite.inspection.preflight import parts_of_build
     from stayfinite.precision.plan import Budget
     from stayfinite.precision.planning import plan_precision
     from stayfinite.report.precision import show_plan

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from stayfinite.cli.ending import command, tell, without_numpy_warning
+from stayfinite.cli.ending import command, given, tell, without_numpy_warning
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +42,7 @@ def run(settings: Replay) -> int:
     with without_numpy_warning():
         from stayfinite.autopsy.incidents.rebuild import replay
 
-        found, notes = replay(
-            settings.incident,
-            build=settings.build,
-            world=settings.world,
-            device=settings.device,
-            seconds=settings.seconds,
-        )
+        found, notes = replay(settings.incident, **given(settings, "build", "world", "device", "seconds"))
     if settings.write and settings.world is None:
         notes += _write(settings.incident, found)
     from stayfinite.report.autopsy import draw_autopsy

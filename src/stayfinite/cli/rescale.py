@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import command, tell
+from stayfinite.cli.ending import command, given, tell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,17 +56,8 @@ def run(settings: Rescale) -> int:
     from stayfinite.precision.surgery.files import rescale_directory
     from stayfinite.report.precision import show_rescaled
 
-    result = rescale_directory(
-        settings.model,
-        settings.out,
-        data=settings.data,
-        share=settings.share,
-        tolerance=settings.tolerance,
-        steps=settings.steps,
-        rows=settings.rows,
-        length=settings.length,
-        count=settings.batches,
-    )
+    same = given(settings, "data", "share", "tolerance", "steps", "rows", "length")
+    result = rescale_directory(settings.model, settings.out, count=settings.batches, **same)
     show = partial(show_rescaled, out=None if settings.out is None else str(settings.out))
     tell("rescale", result.to_json(), show, as_json=settings.json, allow_nan=False)
     return int(bool(result.obstacles))

@@ -14,17 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stayfinite.core.supervising import (
-    STOPS,
-    WORDS,
-    Ending,
-    Move,
-    Next,
-    Supervision,
-    after,
-    after_pause,
-    shown_code,
-)
+from stayfinite.core import supervising
+from stayfinite.core.supervising import Move
 from stayfinite.flags import parsed
 from stayfinite.readers.runs.events import stopped_since
 
@@ -97,7 +88,7 @@ class Supervisor:
                 signal.signal(each, handler)
 
     def _run(self) -> int:
-        state = Supervision(most=self._settings.restarts, first_pause=self._settings.pause)
+        state = supervising.Supervision(most=self._settings.restarts, first_pause=self._settings.pause)
         while True:
             started = time.monotonic()
             try:
@@ -106,13 +97,15 @@ class Supervisor:
                 _say(f"cannot run {self._command[0]}: {error.strerror or error}")
                 return 127
             seconds = time.monotonic() - started
-            ending = Ending(code=code, began=began, stopped=self._stopped(), told=self._signal, seconds=seconds)
-            following, state = after(ending, state)
+            ending = supervising.Ending(
+                code=code, began=began, stopped=self._stopped(), told=self._signal, seconds=seconds
+            )
+            following, state = supervising.after(ending, state)
             self._tell(following, state, ending)
             if following.move is Move.RESTART:
                 self._end_left_overs()
                 self._wake.wait(following.pause)
-                following = after_pause(self._stopped(), self._signal)
+                following = supervising.after_pause(self._stopped(), self._signal)
                 if following.move is Move.RESTART:
                     continue
                 self._tell(following, state, ending)
@@ -124,7 +117,7 @@ class Supervisor:
         # Its own process group: Ctrl-C reaches it once, through here. A background group must not read the terminal.
         self._child = subprocess.Popen(
             self._command,
-            env=os.environ | {WORDS: str(self._words)},
+            env=os.environ | {supervising.WORDS: str(self._words)},
             stdin=subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None,
             process_group=0,
         )
@@ -145,7 +138,9 @@ class Supervisor:
         found += [event.get("exit_code") for event in events if event is not None]
         if not found:
             return None
-        return next((code for code in found if isinstance(code, int) and code in STOPS), min(STOPS))
+        return next(
+            (code for code in found if isinstance(code, int) and code in supervising.STOPS), min(supervising.STOPS)
+        )
 
     def _messages(self) -> list[dict[str, Any]]:
         words = []
@@ -178,7 +173,7 @@ class Supervisor:
 
     def _marked(self) -> list[int]:
         """Running processes started by the command, found by their environment; empty without /proc."""
-        mark = f"{WORDS}={self._words}".encode()
+        mark = f"{supervising.WORDS}={self._words}".encode()
         found = []
         for path in Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError, ValueError):
@@ -186,7 +181,7 @@ class Supervisor:
                     found.append(int(path.parent.name))
         return found
 
-    def _tell(self, following: Next, state: Supervision, ending: Ending) -> None:
+    def _tell(self, following: supervising.Next, state: supervising.Supervision, ending: supervising.Ending) -> None:
         attempt = f"attempt {state.restarts + (following.move is not Move.RESTART)} ended with {_in_words(ending.code)}"
         if following.move is Move.RESTART:
             _say(f"{attempt}. Restart {state.restarts} of {state.most} in {following.pause:g} s.")
@@ -208,9 +203,9 @@ def _in_words(code: int) -> str:
     if code >= 0:
         return str(code)
     try:
-        return f"{shown_code(code)} ({signal.Signals(-code).name})"
+        return f"{supervising.shown_code(code)} ({signal.Signals(-code).name})"
     except ValueError:
-        return str(shown_code(code))
+        return str(supervising.shown_code(code))
 
 
 def _say(line: str) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from stayfinite.cli.programs import run_program
+from stayfinite.cli.ending import run_program
 
 VERBS = {
     "train": ("stayfinite.recipes.sft", "train an adapter, the same as `stayfinite train sft`"),

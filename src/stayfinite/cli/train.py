@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from stayfinite.cli.programs import run_program
+from stayfinite.cli.ending import run_program
 
 RECIPES = {
     "mt5": "a language model for a low-resource language, from raw text (T5 span corruption)",

@@ -10,6 +10,7 @@ from typing import Any
 
 from stayfinite.core.decision import Decision
 from stayfinite.core.finding import Finding
+from stayfinite.core.signals import Signals
 
 VERSION = 1
 """Version of run.json and of every line in steps.jsonl and events.jsonl."""
@@ -18,16 +19,8 @@ VERSION = 1
 def step_record(decision: Decision) -> dict[str, Any]:
     """Line of steps.jsonl for one step."""
     signals = decision.signals
-    record: dict[str, Any] = {
-        "version": VERSION,
-        "step": signals.step,
-        "loss": signals.loss,
-        "grad_norm": signals.grad_norm,
-        "lr": signals.lr,
-        "loss_scale": signals.loss_scale,
-        "decision": decision.action,
-        "code": decision.code,
-    }
+    record = {"version": VERSION, **_of(signals, "step", "loss", "grad_norm", "lr", "loss_scale")}
+    record |= {"decision": decision.action, "code": decision.code}
     if signals.parts:
         record["parts"] = dict(signals.parts)
     if signals.named:
@@ -38,27 +31,21 @@ def step_record(decision: Decision) -> dict[str, Any]:
 def decision_record(decision: Decision, time: str) -> dict[str, Any]:
     """Line of events.jsonl for a notable decision."""
     signals = decision.signals
-    return {
-        "version": VERSION,
-        "time": time,
-        "event": decision.action,
-        "step": signals.step,
-        "code": decision.code,
-        "reason": decision.reason,
-        "loss": signals.loss,
-        "grad_norm": signals.grad_norm,
-        "loss_scale": signals.loss_scale,
-        "batch": signals.batch,
-        "batch_shape": signals.batch_shape,
-        "bad_parameters": list(signals.bad_parameters),
-        "bad_count": signals.bad_count,
-        "bad_ranks": list(signals.bad_ranks),
-    }
+    record = plain_event(decision.action, signals.step, time, {"code": decision.code, "reason": decision.reason})
+    return record | _of(
+        signals, "loss", "grad_norm", "loss_scale", "batch", "batch_shape", "bad_parameters", "bad_count", "bad_ranks"
+    )
+
+
+def _of(signals: Signals, *names: str) -> dict[str, Any]:
+    """These signals by name, as JSON has them."""
+    found = {name: getattr(signals, name) for name in names}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
 
 def finding_record(finding: Finding, step: int, time: str) -> dict[str, Any]:
     """Line of events.jsonl for a finding."""
-    return {"version": VERSION, "time": time, "event": "finding", "step": step, **finding.to_json()}
+    return plain_event("finding", step, time, finding.to_json())
 
 
 def plain_event(event: str, step: int, time: str, details: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -53,7 +53,14 @@ class Happening:
     """Whether it is trouble."""
 
     def to_json(self) -> dict[str, Any]:
-        return {"step": self.step, "event": self.event, "text": self.text, "time": self.time, "grave": self.grave}
+        return asdict(self)
+
+
+NUMBERS = (
+    "step", "total_steps", "minutes", "done", "seen", "refused", "loss", "grad_norm", "lr", "loss_scale", "rate",
+    "eta_seconds", "quiet_seconds",
+)  # fmt: skip
+"""Numbers of a status, as they are printed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,19 +126,7 @@ class RunStatus:
             "fix": self.health.fix,
             "state": self.state,
             "ended": self.ended,
-            "step": self.step,
-            "total_steps": self.total_steps,
-            "minutes": plain_number(self.minutes),
-            "done": plain_number(self.done),
-            "seen": self.seen,
-            "refused": self.refused,
-            "loss": plain_number(self.loss),
-            "grad_norm": plain_number(self.grad_norm),
-            "lr": plain_number(self.lr),
-            "loss_scale": plain_number(self.loss_scale),
-            "rate": plain_number(self.rate),
-            "eta_seconds": plain_number(self.eta_seconds),
-            "quiet_seconds": plain_number(self.quiet_seconds),
+            **{name: plain_number(getattr(self, name)) for name in NUMBERS},
             "happenings": [happening.to_json() for happening in self.happenings],
         }
 

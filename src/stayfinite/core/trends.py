@@ -7,7 +7,7 @@ gradient. Each is reported once, and again only after it went away.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -62,7 +62,8 @@ def follow(decision: Decision, state: TrendState, policy: Policy) -> tuple[tuple
     if decision.refused or not signals.finite:
         return (), state
     state, noise = _count(signals, state, policy)
-    holding = {finding.cause: finding for finding in _judge(signals, state, noise, policy)}
+    judged = (test(signals, state, noise, policy) for test in _TESTS)
+    holding = {finding.cause: finding for finding in judged if finding is not None}
     fresh = tuple(finding for cause, finding in holding.items() if cause not in state.reported)
     # A rising loss is judged only at the end of a window; in between the last answer holds.
     standing = state.reported & {"loss-diverging"} if state.current else frozenset()
@@ -101,13 +102,6 @@ def _count(signals: Signals, state: TrendState, policy: Policy) -> tuple[TrendSt
         reported=state.reported,
     )
     return after, noise
-
-
-def _judge(signals: Signals, state: TrendState, noise: float, policy: Policy) -> Iterator[Finding]:
-    for test in _TESTS:
-        finding = test(signals, state, noise, policy)
-        if finding is not None:
-            yield finding
 
 
 def _of_policy(signals: Signals) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.core.html import panel
-from stayfinite.doctor.doubting import doubt
+from stayfinite.doctor.judges.course import doubt
 from stayfinite.doctor.session import Seen, Session, plain
 from stayfinite.report.diagnosis import headline, show_seen
 from stayfinite.report.standard_output import StandardOutput

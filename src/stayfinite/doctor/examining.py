@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from stayfinite.core.finding import Finding
 from stayfinite.doctor.frames import short
-from stayfinite.doctor.gather import whole_model
 from stayfinite.doctor.judges.course import has_known_loss, learned, not_learning, stalled
-from stayfinite.doctor.moments import Backward
+from stayfinite.doctor.moments import Backward, whole_model
 from stayfinite.doctor.ranks import alone
 from stayfinite.doctor.replay import Replay, find_replay
 from stayfinite.doctor.told import PROVED, Told, told

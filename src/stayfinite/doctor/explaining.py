@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,21 +13,60 @@ from torch import Tensor, nn
 
 from stayfinite.autopsy.autopsy import WHATEVER_THE_ROWS, Autopsy, perform
 from stayfinite.autopsy.conclusions.weights import BEFORE
+from stayfinite.autopsy.steps.batch_parts import bad_rows, batch_items, batch_size
 from stayfinite.autopsy.steps.changes import weights_from
 from stayfinite.autopsy.steps.step import Step, untouched
-from stayfinite.autopsy.tracing.origin import Origin
+from stayfinite.autopsy.tracing.origin import Origin, batch_rows
 from stayfinite.autopsy.worlds.worlds import Materials
-from stayfinite.doctor.batch_rows import rows_of_the_origin, rows_that_can_be_left_out, rows_with_nan, slices_a_data_set
 from stayfinite.doctor.frames import is_users, short
-from stayfinite.doctor.gather import whole_model
 from stayfinite.doctor.judges.course import RISEN
-from stayfinite.doctor.moments import Backward
+from stayfinite.doctor.moments import Backward, whole_model
 from stayfinite.doctor.ranks import alone, is_sharded, world_size
 from stayfinite.doctor.record import BadStep, Program
 from stayfinite.doctor.replay import find_replay
 from stayfinite.doctor.slicing import quoted
 from stayfinite.doctor.told import PROVED, SEEN, Told, told
 from stayfinite.doctor.watching.steps import StepWatcher
+
+
+def slices_a_data_set(data: Mapping[str, Any], given: Tensor | None) -> bool:
+    """Whether the tensors of a step hold more rows than the model was given.
+
+    Arguments:
+        given: the model's last training input; None if unknown.
+    """
+    size = batch_size(data)
+    return given is not None and size is not None and size > len(given) and size not in given.shape[:2]
+
+
+def rows_that_can_be_left_out(data: Mapping[str, Any], given: Tensor | None) -> dict[str, Any]:
+    """The tensors whose rows may be blamed or left out.
+
+    Leaving a row out of a sliced data set shifts all later rows, so a finite data set is not among them. One with NaN
+    or inf stays: its own bad rows are known.
+    """
+    if given is None or not slices_a_data_set(data, given):
+        return dict(data)
+    if rows_with_nan(data):
+        return dict(data)
+    return {name: value for name, value in data.items() if batch_size({name: value}) == len(given)}
+
+
+def rows_with_nan(data: Mapping[str, Any]) -> set[int]:
+    """Rows in which a tensor of the data holds NaN or inf."""
+    size = batch_size(data)
+    items = [item for item in batch_items(data).values() if item.is_floating_point()]
+    return set() if size is None else {row for item in items for row in bad_rows(item, size)}
+
+
+def rows_of_the_origin(origin: Origin | None, given: Tensor | None) -> list[int]:
+    """Batch rows in which bad values began, from the shape of the first bad tensor; empty if unknown or all."""
+    look = None if origin is None else origin.look
+    if look is None or given is None or (origin is not None and origin.leaf):
+        return []
+    rows = batch_rows(look.output.shape, look.output.bad_rows, len(given))
+    return rows if len(rows) < len(given) else []
+
 
 SECONDS = 20.0
 """Time limit for the worlds of one step."""

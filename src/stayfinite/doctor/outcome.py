@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.diagnosis.diagnose import diagnose
-from stayfinite.doctor.doubting import doubt
-from stayfinite.doctor.judges.course import ends
+from stayfinite.doctor.judges.course import doubt, ends
 from stayfinite.doctor.ranks import started, with_other_ranks
 from stayfinite.doctor.record import Program
 from stayfinite.doctor.session import Seen, plain

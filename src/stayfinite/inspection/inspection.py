@@ -1,7 +1,5 @@
 """The result of an inspection: banner, check list, findings and verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

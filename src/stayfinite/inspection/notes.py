@@ -56,16 +56,13 @@ def ruled(checks: Sequence[Check], findings: Sequence[Finding]) -> list[Line]:
     for check in checks:
         concerned = [finding for finding in findings if finding.cause in check.causes]
         deciding = next((finding for finding in concerned if finding.cause not in placed), None)
-        if deciding is None and concerned:
-            seen = f"see above ({concerned[0].code})"
-            lines.append(Line(status="skip", group=check.group, title=check.title, seen=seen))
-        elif deciding is not None:
+        if deciding is not None:
             placed.add(deciding.cause)
             lines.append(_decided(check.group, check.title, check.seen, deciding))
-        elif check.skipped:
-            lines.append(Line(status="skip", group=check.group, title=check.title, seen=check.skipped))
-        else:
-            lines.append(Line(status="pass", group=check.group, title=check.title, seen=check.seen))
+            continue
+        skipped = f"see above ({concerned[0].code})" if concerned else check.skipped
+        status: Status = "skip" if skipped else "pass"
+        lines.append(Line(status=status, group=check.group, title=check.title, seen=skipped or check.seen))
     homeless = [finding for finding in findings if finding.cause not in placed]
     lines += [_decided("Also", finding.title.rstrip("."), "", finding) for finding in homeless]
     return lines

@@ -17,8 +17,8 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_map
 
 from stayfinite.errors import UsageError
-from stayfinite.inspection.bench.loss_of import forward_for
-from stayfinite.inspection.bench.update import rounded_away
+from stayfinite.inspection.bench.given import forward_for
+from stayfinite.inspection.bench.passes import rounded_away
 from stayfinite.precision.formats import BF16, FP16, FP32, Format, format_named
 from stayfinite.state.rng import capture_rng, restore_rng
 

@@ -13,10 +13,9 @@ from torch import Tensor, nn
 
 from stayfinite.errors import UsageError
 from stayfinite.inspection.probes.operators import RangeWatch
-from stayfinite.precision.candidates import HEADROOM
+from stayfinite.precision.candidates import HEADROOM, FullStep, Sample, Seen
 from stayfinite.precision.emulating import RECIPES, Amax, Recipe, autocast_region, lost_share, rounded_linear
 from stayfinite.precision.formats import FP16
-from stayfinite.precision.measuring import FullStep, Sample, Seen
 from stayfinite.precision.plan import Row
 from stayfinite.precision.speed import Work, work_of
 from stayfinite.precision.units import multiplies

@@ -2,41 +2,77 @@
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from stayfinite.autopsy.steps import changes
+from stayfinite.autopsy.steps.batch_parts import batch_items
 from stayfinite.autopsy.steps.step import Step
 from stayfinite.errors import UsageError
 from stayfinite.inspection.bench.bench import Bench
-from stayfinite.inspection.bench.loss_of import forward_for
-from stayfinite.inspection.bench.wrong_use import check_parts_of_training
+from stayfinite.inspection.bench.given import check_parts_of_training, forward_for
 from stayfinite.inspection.probes.descent import at_planned_rate
-from stayfinite.inspection.probes.formats import in_full
-from stayfinite.precision.asked import batches_of, card_of, formats_of
-from stayfinite.precision.candidates import Assignment, Loss, run_candidate
-from stayfinite.precision.measuring import FullStep, full_step
+from stayfinite.inspection.probes.ranges import in_full
+from stayfinite.precision import speed
+from stayfinite.precision.candidates import Assignment, FullStep, Loss, full_step, run_candidate
+from stayfinite.precision.formats import BF16, E4M3, FP16, FP32, TF32
 from stayfinite.precision.modules_seen import ModulesSeen
 from stayfinite.precision.plan import FP8, Budget, Option, PrecisionPlan
-from stayfinite.precision.speed import (
-    Rates,
-    Work,
-    estimated_seconds,
-    measured_seconds,
-    rates_of,
-    saved_bytes,
-    seconds_of,
-)
 from stayfinite.precision.units import choosing, pattern_of
-from stayfinite.rules.cards import Card
+from stayfinite.rules.cards import Card, card_asked_for, card_named
+
+MOST_BATCHES = 4
+UNNAMED_CARD = "H100"
+"""Card assumed when none is named and none is present."""
+
+
+def card_of(gpu: str | None, model: nn.Module) -> tuple[Card, bool]:
+    """The card to plan for, and whether to time on it."""
+    on_cuda = next((p.is_cuda for p in model.parameters()), False)
+    if gpu is not None and gpu.lower() != "this":
+        return card_asked_for(gpu), False
+    if on_cuda:
+        name = torch.cuda.get_device_name()
+        found = card_named(name)
+        if found is None:
+            raise UsageError(f"unknown GPU {name}", fix="name a similar one: --gpu H100")
+        return found, gpu is not None
+    if gpu is not None:
+        raise UsageError("--gpu this: the model is not on a GPU", fix="name the GPU to plan for: --gpu H100")
+    return card_asked_for(UNNAMED_CARD), False
+
+
+def batches_of(batch: Any) -> list[Any]:
+    """The batches to measure: the one passed, or the first few of a list or loader."""
+    if isinstance(batch, Tensor | dict) or hasattr(batch, "items"):
+        return [batch]
+    several = isinstance(batch, list) and batch and not isinstance(batch[0], Tensor | int | float)
+    if (not several and batch_items(batch)) or not isinstance(batch, Iterable):
+        return [batch]
+    found = list(islice(batch, MOST_BATCHES))
+    if not found:
+        raise UsageError("no batch found", fix="pass a batch, a list of batches, or a loader")
+    return found
+
+
+def formats_of(card: Card, formats: Sequence[str] | None) -> tuple[str, ...]:
+    """The formats to consider: the ones passed, else all that the card supports."""
+    known = {"fp32": FP32, "tf32": TF32, "bf16": BF16, "fp16": FP16, "fp8": E4M3}
+    odd = [kind for kind in formats or () if kind not in known]
+    if odd:
+        raise UsageError(f"unknown format {odd[0]!r}", fix=f"of {', '.join(known)}")
+    if formats is not None:
+        return tuple(formats)
+    return tuple(kind for kind, format in known.items() if format.on(card))
+
 
 DIVISIBLE = 16
 """Both sides of a weight must be multiples of this for fp8."""
@@ -113,7 +149,7 @@ class _Planner:
     ) -> None:
         self._bench, self._batches, self._budget = bench, batches, budget
         self._card, self._allowed, self._forced = card, allowed, forced
-        self._rates: Rates | None = rates_of(card)
+        self._rates: speed.Rates | None = speed.rates_of(card)
         self._choosing = choosing(bench.model)
         self._seen = ModulesSeen(allowed, budget.local)
         # fp32 is always included, as the fallback and the reference.
@@ -236,7 +272,7 @@ class _Planner:
         work = self._seen.works[name]
         if self._rates is None:
             return work.products
-        return seconds_of(work, "bf16", "bf16", self._rates) - seconds_of(work, "fp8", "bf16", self._rates)
+        return speed.seconds_of(work, "bf16", "bf16", self._rates) - speed.seconds_of(work, "fp8", "bf16", self._rates)
 
     def _bisected(
         self, formats: dict[str, str], ranked: list[list[str]], other: str | None, base: str, full: FullStep
@@ -304,13 +340,13 @@ class _Planner:
             notes=tuple(notes),
         )
 
-    def _option(self, search: _Search, works: list[Work], timed: str | None) -> Option:
+    def _option(self, search: _Search, works: list[speed.Work], timed: str | None) -> Option:
         assignment = search.assignment
-        seconds = None if self._rates is None else estimated_seconds(works, assignment, self._rates)
+        seconds = None if self._rates is None else speed.estimated_seconds(works, assignment, self._rates)
         if timed and search.fits:
             step = self._bench.step
             with self._bench.kept.tidied():
-                seconds = measured_seconds(
+                seconds = speed.measured_seconds(
                     self._bench.model,
                     lambda: step.forward(step.fresh_batch()).backward(),
                     assignment,
@@ -319,12 +355,10 @@ class _Planner:
         return Option(
             base=assignment.base,
             formats=dict(assignment.formats),
-            loss=search.loss.loss,
-            cosine=search.loss.cosine,
-            gradient=search.loss.gradient,
+            **{name: getattr(search.loss, name) for name in ("loss", "cosine", "gradient")},
             fits=search.fits,
             ms=None if seconds is None else seconds * 1000,
-            saved_gib=saved_bytes(works, assignment) / 2**30,
+            saved_gib=speed.saved_bytes(works, assignment) / 2**30,
             measured=timed is not None and search.fits,
         )
 

@@ -21,25 +21,25 @@ from torch import Tensor
 
 from stayfinite.autopsy.steps.surroundings import device_in_words
 from stayfinite.core.policy import Policy
+from stayfinite.errors import UsageError
 from stayfinite.recipes.images import batching, models, records
-from stayfinite.recipes.images.assembling import assembled, base_of, build_base
-from stayfinite.recipes.images.data import Apart, Task, pairs_for, table_for
+from stayfinite.recipes.images.data import Apart, Task, pairs_for, refuse_missing_fold, table_for
 from stayfinite.recipes.images.evaluating import Scores, evaluate
 from stayfinite.recipes.images.losses import Comparison, class_weights, classes_in_words, prompt_for, ramp
+from stayfinite.recipes.images.models import PATCH, assembled, base_of, build_base, is_size, uses_lora
 from stayfinite.recipes.images.pairs import LABELS
 from stayfinite.recipes.images.records import Result
-from stayfinite.recipes.images.refusals import refuse_impossible
-from stayfinite.recipes.running.checking import look_before_start
-from stayfinite.recipes.running.directories import write_whole
-from stayfinite.recipes.running.launch import Launch
+from stayfinite.recipes.running.directories import require_room, write_whole
+from stayfinite.recipes.running.launch import Launch, look_before_start
 from stayfinite.recipes.running.loop import grouped, guarded
 from stayfinite.recipes.running.optimizing import schedule_for, steps_of, warmup_of
 from stayfinite.recipes.running.options import Pretrained
-from stayfinite.recipes.running.place import plan_again
+from stayfinite.recipes.running.place import is_planned, plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import read_launch, settings_of
-from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
-from stayfinite.recipes.settings import read_settings
+from stayfinite.recipes.running.sharding import refuse_unshardable
+from stayfinite.recipes.running.sharing import SharedBatches, refuse_idle, weights_in_step
+from stayfinite.recipes.settings import read_settings, require, require_usual
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +208,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
     rows, held_out = batching.PairRows(pairs.training, pixels), batching.PairRows(pairs.validation, pixels)
     comparison = Comparison(model, prompt, weights, device)
     optimizer = models.two_rates(model, config, device)
-    batches = batching.PairBatches(len(rows), whole_batch, seed=config.seed, rank=place.rank, ranks=place.count)
+    batches = SharedBatches(len(rows), whole_batch, seed=config.seed, rank=place.rank, ranks=place.count)
     loader = batching.loader_of(rows, batches, workers=config.workers, pin=device.type == "cuda")
     steps = steps_of(len(loader), config.accumulation, config.epochs)
     steps = min(steps, config.max_steps or steps)
@@ -311,6 +311,37 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
 
 
 # -- the parts, in the order in which they are used ------------------------------------------------------------------
+
+
+def refuse_impossible(config: Compare) -> None:
+    """Raise UsageError if a setting, or a combination, is invalid."""
+    require_usual(config)
+    require(
+        config, above_zero=("projector_learning_rate", "lora_alpha"),
+        at_least={
+            1: ("lora_rank", "image_size"),
+            0: ("consistency", "max_grad_norm", "margin", "look_at_images", "cache_megabytes"),
+        },
+        shares={"[0, 1]": ("consistency_ramp", "warmup_ratio"), "[0, 1)": ("lora_dropout",)},
+    )  # fmt: skip
+    refuse_unshardable(config, base=config.base in ("8bit", "4bit"), precision=is_planned(config.precision))
+    if config.base != "fp32" and not uses_lora(config):
+        raise UsageError(
+            f"--base {config.base} with --tuning full: quantized weights cannot be trained",
+            fix="--tuning lora, or --base fp32",
+        )
+    if config.base == "bf16" and config.precision not in ("auto", "bf16"):
+        raise UsageError(f"--base bf16 with --precision {config.precision}: the two must agree", fix="--precision bf16")
+    if config.image_size % PATCH and is_size(config.model):
+        raise UsageError(f"--image-size {config.image_size}: expected a multiple of {PATCH}", fix="--image-size 32")
+    if len(set(config.answers)) < len(config.answers) or not all(word.strip() for word in config.answers):
+        raise UsageError(f"--answers {' '.join(config.answers)}: expected three different words", fix="--answers A B C")
+    if config.val is not None and config.train is None:
+        raise UsageError("--val without --train", fix="give --train too")
+    if config.train is None:  # a table may have folds of its own
+        refuse_missing_fold(config.fold, range(config.folds))
+    if not config.dry_run:
+        require_room(config.output_dir)
 
 
 def settled(config: Compare) -> Compare:

@@ -21,19 +21,18 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from stayfinite.core.policy import Policy
+from stayfinite.errors import NotReady, UsageError
 from stayfinite.guard.recovering.precision import PrecisionControl
-from stayfinite.recipes.chat.adapters import fingerprint, save_adapter, take_adapter
-from stayfinite.recipes.chat.assembling import adapted, base_of, record_of
+from stayfinite.recipes.chat.adapters import adapted, base_of, fingerprint, record_of, save_adapter, take_adapter
 from stayfinite.recipes.chat.bases import Bits
 from stayfinite.recipes.chat.data import questions_of
 from stayfinite.recipes.chat.evaluating import TOLD, evaluate, in_words, kept_random, scored_once, tokens_enough
 from stayfinite.recipes.chat.prompts import Padding, Prompting
-from stayfinite.recipes.policy import groups, refusals
+from stayfinite.recipes.policy import groups
 from stayfinite.recipes.policy.losses import PolicyLoss
 from stayfinite.recipes.policy.starting import start_of, without_dropout
-from stayfinite.recipes.running.checking import look_before_start
 from stayfinite.recipes.running.directories import write_whole
-from stayfinite.recipes.running.launch import Launch
+from stayfinite.recipes.running.launch import Launch, look_before_start
 from stayfinite.recipes.running.loop import guarded
 from stayfinite.recipes.running.optimizing import optimizer_for
 from stayfinite.recipes.running.options import Asking
@@ -41,8 +40,9 @@ from stayfinite.recipes.running.place import PlannedPrecision, before_plan, choo
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import Outcome, read_launch, settings_of, write_result
 from stayfinite.recipes.running.sharing import Examples
-from stayfinite.recipes.running.timing import timed_schedule
-from stayfinite.recipes.settings import read_settings
+from stayfinite.recipes.running.timing import refuse_untimed, timed_schedule
+from stayfinite.recipes.settings import read_settings, require, require_usual
+from stayfinite.recipes.sft import refuse_fp16, refuse_written_over
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,9 +151,9 @@ class Result(Outcome):
 
 def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
     """Train an adapter from rewards, evaluate it before and after, keep the best."""
-    refusals.refuse_impossible(config)
+    refuse_impossible(config)
     with place_of_process(config.device) as place:
-        refusals.refuse_fewer_than(place.count, config.prompts)
+        refuse_fewer_than(place.count, config.prompts)
         return _train(config, place, place.voice(say))
 
 
@@ -166,7 +166,7 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
     torch.manual_seed(config.seed)
     training, validation = place.together(lambda: questions_of(settings, say))
     place.require_alike("questions", [*training, *validation])
-    refusals.refuse_too_few(len(training), config.prompts * config.updates)
+    refuse_too_few(len(training), config.prompts * config.updates)
 
     # -- model -------------------------------------------------------------------------------------------------------
     precision = choose_precision(before_plan(config.precision), device, say, lambda: "fp16 is for inference only")
@@ -224,7 +224,7 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
         with kept_random(device):
             autocast = PrecisionControl(precision, device).autocast
             first = sample(training[: config.prompts], autocast)
-            refusals.refuse_equal_rewards(first, config, say)
+            refuse_equal_rewards(first, config, say)
             batch = portions(first, 1, autocast, config.kl, Place(device=device))[0].batches[0]
         look_before_start(
             model, optimizer, batch, compute_loss, precision=precision, scaler=None, then=config.check,
@@ -319,6 +319,61 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Te
 
 
 # -- the parts, in the order in which they are used ------------------------------------------------------------------
+
+
+def refuse_impossible(config: Grpo) -> None:
+    """Raise UsageError for a value out of range, or if a trained adapter would be overwritten."""
+    refuse_fp16(config)
+    require_usual(config)
+    require(
+        config, above_zero=("max_grad_norm", "temperature"),
+        at_least={
+            2: ("group_size",), 1: ("prompts", "updates", "sft_rows"), 0: ("kl", "answer_reward"), 8: ("max_length",),
+        },
+        shares={"[0, 1)": ("val_share", "warmup_ratio", "answer_reward"), "(0, 1)": ("clip",)},
+    )  # fmt: skip
+    if config.start is not None and config.model is not None:
+        raise UsageError("--start and --model cannot be combined: the start names its model", fix="use one of them")
+    refuse_untimed(config)
+    refuse_written_over(config)
+
+
+def refuse_too_few(questions: int, wanted: int) -> None:
+    """Raise UsageError if there are too few questions for one sampling round."""
+    if questions < wanted:
+        raise UsageError(
+            f"{questions:,} training questions, but one sampling round needs {wanted:,} (--prompts times --updates)",
+            fix="more questions, or fewer --prompts",
+        )
+
+
+def refuse_fewer_than(ranks: int, prompts: int) -> None:
+    """Raise UsageError if there are more ranks than questions per step."""
+    if prompts < ranks:
+        raise UsageError(
+            f"{ranks} ranks share the {prompts} questions of a step (--prompts): {ranks - prompts} would have none",
+            fix=f"start {prompts} ranks at most, or another --output-dir with more --prompts",
+        )
+
+
+def refuse_equal_rewards(sampled: groups.Sampled, config: Grpo, say: Callable[[str], None]) -> None:
+    """Refuse a start without a gradient: the rewards in every group are equal."""
+    right = float((sampled.rewards == 1.0).float().mean())
+    cut = sum(sampled.cut) / len(sampled.cut)
+    say(
+        f"first samples: {right:.1%} of {len(sampled.texts)} answers correct, {sampled.length:.1f} tokens each, "
+        f"{cut:.1%} truncated; {sampled.equal:.0%} of groups have equal rewards (no gradient)"
+    )
+    if sampled.equal < 1.0:
+        return
+    shown = " ".join(sampled.texts[0].split())[:120]
+    problem = (
+        f"all {config.group_size} answers to every question get the same reward; one of them: {shown or '(nothing)'!r}"
+    )
+    fix = "--start with a model that uses the tags, another --temperature, or more --new-tokens"
+    if config.check == "stop":
+        raise NotReady(f"no gradient: {problem}", fix=f"{fix}. To start anyway: --check warn")
+    say(f"check: warning: {problem}. {fix}")
 
 
 def _loss_of(config: Grpo, model: Any, device: torch.device) -> PolicyLoss:

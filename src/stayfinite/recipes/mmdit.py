@@ -23,25 +23,34 @@ from torch.utils.data import DataLoader
 from stayfinite.core.policy import Policy
 from stayfinite.errors import LoaderFailed, UsageError
 from stayfinite.recipes.diffusion import drawing, toy, trained
-from stayfinite.recipes.diffusion.drawing import Batch, GlobalBatches, Noise, NoisyRows
+from stayfinite.recipes.diffusion.drawing import GlobalBatches, Noise, NoisyRows
 from stayfinite.recipes.diffusion.evaluation import Examiner, Scores, batch_in_words, most_frequent, show
-from stayfinite.recipes.diffusion.losses import Objective, Weights
 from stayfinite.recipes.diffusion.model import MMDiT, Shape, Size, flops_of_row, measures_of
-from stayfinite.recipes.diffusion.modes import Freeze, Frozen, Mode, Prediction, Schedule, to_freeze
-from stayfinite.recipes.diffusion.refusals import refuse_impossible
+from stayfinite.recipes.diffusion.modes import (
+    Batch,
+    Freeze,
+    Frozen,
+    Mode,
+    Objective,
+    Prediction,
+    Schedule,
+    Weights,
+    to_freeze,
+)
 from stayfinite.recipes.diffusion.sampling import Sampler
 from stayfinite.recipes.diffusion.supply import BadRows, Supply, read_supply
 from stayfinite.recipes.diffusion.trained import reader_for
+from stayfinite.recipes.running.directories import require_room
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import grouped, guarded
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
 from stayfinite.recipes.running.options import Common
-from stayfinite.recipes.running.place import plan_again
+from stayfinite.recipes.running.place import is_planned, plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import Outcome, read_launch, settings_of, write_result
-from stayfinite.recipes.running.sharding import Team
+from stayfinite.recipes.running.sharding import Team, refuse_unshardable
 from stayfinite.recipes.running.sharing import refuse_idle
-from stayfinite.recipes.settings import read_settings
+from stayfinite.recipes.settings import read_settings, require, require_usual
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +183,7 @@ def _train(config: Mmdit, place: Place, say: Callable[[str], None]) -> Result | 
     noise = Noise(mode=config.mode, schedule=config.noise_schedule)
     rows = NoisyRows(supply.corpus, supply.scale, noise, strict=config.bad_rows != "keep")
     refuse_idle(len(supply.training), whole_batch, place.count)
-    order = GlobalBatches(supply.training, whole_batch, rank=place.rank, count=place.count, seed=config.seed)
+    order = GlobalBatches(supply.training, whole_batch, rank=place.rank, ranks=place.count, seed=config.seed)
     loader = DataLoader(rows, batch_sampler=order, num_workers=config.workers, pin_memory=device.type == "cuda")
 
     # -- model -------------------------------------------------------------------------------------------------------
@@ -288,6 +297,24 @@ def build(run_dir: str | os.PathLike[str]) -> tuple[nn.Module, Callable[[Batch],
 
 
 # -- the parts, in the order in which they are used ------------------------------------------------------------------
+
+
+def refuse_impossible(config: Mmdit) -> None:
+    """Raise UsageError if a setting, or a combination, is invalid."""
+    require_usual(config)
+    require(
+        config, above_zero=("max_grad_norm",),
+        at_least={
+            1: ("sample_steps", "max_length", "vocab_size", "patch"),
+            0: ("text_weight", "latent_weight", "loss_bound"),
+        },
+        shares={"(0, 1)": ("val_share",), "[0, 1)": ("dropout", "warmup_ratio")},
+    )  # fmt: skip
+    refuse_unshardable(config, precision=is_planned(config.precision))
+    counted = {"l2t": config.text_weight, "t2l": config.latent_weight}
+    if not counted.get(config.mode, config.text_weight + config.latent_weight):
+        raise UsageError(f"--mode {config.mode}: all of its losses have weight 0", fix="--text-weight 1.0")
+    require_room(config.output_dir)
 
 
 def settled(config: Mmdit) -> Mmdit:

@@ -48,6 +48,13 @@ def quantized(bits: str, what_for: str, kept: Sequence[str] = ()) -> Any:
     )  # fmt: skip
 
 
+def peft_for(what_for: str) -> Any:
+    """The package peft. Raises MissingExtra where it is not installed; ``what_for`` needs it, in words."""
+    with MissingExtra.unless("peft", extra="hf", what_for=what_for):
+        import peft
+    return peft
+
+
 def keep_trainable(model: nn.Module) -> None:
     """Keep 4-bit layers out of bitsandbytes' packed format for CPUs with bf16 instructions.
 

@@ -21,27 +21,35 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.language.blocks import Blocks, MaskedBlocks, Packing, SeededBatches, blocks_for
+from stayfinite.recipes.language.blocks import (
+    Blocks,
+    MaskedBlocks,
+    Objective,
+    Packing,
+    SeededBatches,
+    blocks_for,
+    masking_for,
+    rows_in_words,
+)
 from stayfinite.recipes.language.evaluation import evaluate, fill_in, validation_examples
-from stayfinite.recipes.language.masking import Objective, masking_for, rows_in_words
-from stayfinite.recipes.language.refusals import refuse_impossible
 from stayfinite.recipes.language.streaming import streamed_corpus, text_files
 from stayfinite.recipes.language.texts import corpus
 from stayfinite.recipes.language.trained import Result, recorded_result, result_of, save_trained
 from stayfinite.recipes.models import quiet_transformers
-from stayfinite.recipes.running.directories import keep_checkpoints_in, remove_checkpoints
+from stayfinite.recipes.running.directories import keep_checkpoints_in, remove_checkpoints, require_room
 from stayfinite.recipes.running.launch import Launch
+from stayfinite.recipes.running.logbook import Logger
 from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of, warmup_of
 from stayfinite.recipes.running.options import Large
-from stayfinite.recipes.running.place import PlannedPrecision, plan_again
+from stayfinite.recipes.running.place import PlannedPrecision, is_planned, plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import finished_result, read_launch, settings_of, write_result
-from stayfinite.recipes.running.sharding import refuse_unsplittable
+from stayfinite.recipes.running.sharding import refuse_unshardable, refuse_unsplittable
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
-from stayfinite.recipes.running.sinks import Logger
 from stayfinite.recipes.seq2seq.batching import Padding, labels_in, tokens_in
 from stayfinite.recipes.seq2seq.models import (
+    SIZES,
     add_adapters,
     build_t5,
     compute_twice,
@@ -53,9 +61,8 @@ from stayfinite.recipes.seq2seq.models import (
     rebuild,
 )
 from stayfinite.recipes.seq2seq.tokenizers import check_ids, has_tokenizer, load_tokenizer, trained_once
-from stayfinite.recipes.settings import read_settings
-from stayfinite.recipes.streaming.choosing import given
-from stayfinite.recipes.streaming.loading import steps_in_words
+from stayfinite.recipes.settings import read_settings, require, require_usual
+from stayfinite.recipes.streaming.loading import given, refuse_missing, steps_in_words
 
 Say = Callable[[str], None]
 
@@ -307,6 +314,62 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Any], Tensor]]:
 
 
 # -- the parts, in the order in which they are used ------------------------------------------------------------------
+
+
+def refuse_impossible(config: Mt5) -> None:
+    """Raise UsageError if a setting, or a combination, is invalid."""
+    require_usual(config)
+    require(
+        config,
+        above_zero=("max_grad_norm", "lora_alpha"),
+        at_least={
+            1: (
+                "mean_span_length", "train_batch_size", "eval_batch_size", "gradient_accumulation_steps", "eval_blocks",
+            ),
+            0: ("min_characters", "lora_rank"),
+            8: ("block_size",),
+            64: ("vocab_size",),
+        },
+        shares={"(0, 1)": ("val_share", "noise_density"), "[0, 1)": ("dropout", "lora_dropout", "warmup_ratio")},
+    )  # fmt: skip
+    planned = config.precision != "no" and is_planned(config.precision)
+    refuse_unshardable(config, load_in_8bit=config.load_in_8bit, precision=planned)
+    _refuse_places(config)
+    _refuse_adapters(config)
+
+
+def _refuse_places(config: Mt5) -> None:
+    fix = "name a directory of .txt files, or .jsonl, .csv or .parquet files with a column of text"
+    refuse_missing(config.data, fix)
+    refuse_missing(config.val, fix, hub=False)
+    require_room(config.output_dir)
+    if config.checkpoint_dir is not None:
+        require_room(config.checkpoint_dir, "--checkpoint-dir")
+    if config.tokenizer_dir is not None and not has_tokenizer(Path(config.tokenizer_dir)):
+        require_room(config.tokenizer_dir, "--tokenizer-dir")
+
+
+def _refuse_adapters(config: Mt5) -> None:
+    if config.load_in_8bit and config.lora_rank == 0:
+        raise UsageError(
+            "--load-in-8bit with --lora-rank 0: 8-bit weights cannot be trained, only adapters",
+            fix="leave --lora-rank out or use 16; or leave --load-in-8bit out to train all weights",
+        )
+    if not (config.load_in_8bit or config.lora_rank):
+        return
+    if is_size(config.model_name):
+        raise UsageError(
+            f"adapters on {config.model_name!r}: its random weights would stay frozen",
+            fix=(
+                "--model-name with trained weights (google/mt5-small); or neither --load-in-8bit nor --lora-rank "
+                f"with {', '.join(SIZES)}"
+            ),
+        )
+    if config.tokenizer_dir is not None:
+        raise UsageError(
+            "adapters with --tokenizer-dir: embeddings of a new vocabulary would stay frozen",
+            fix="leave --tokenizer-dir out, or train all weights",
+        )
 
 
 def settled(config: Mt5) -> Mt5:

@@ -3,7 +3,7 @@
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from operator import gt, le, lt
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
-from stayfinite.errors import UsageError
+from stayfinite.errors import StayfiniteError, UsageError
 from stayfinite.flags import parsed
 from stayfinite.recipes.running.once import is_first, print_once
 
@@ -83,9 +83,8 @@ def _leave_out(kind: type[Any], name: str, flag: str = "") -> str:
 
 def _mapping(path: str) -> Mapping[str, Any]:
     try:
-        read = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}", fix="name a readable YAML file") from error
+        with Refusing(path, "name a readable YAML file", (OSError,)):
+            read = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not YAML: {error}", fix="write one `name: value` per line") from error
     if read is None:
@@ -169,6 +168,27 @@ def _as_flags(kind: type[Any], mapping: Mapping[str, Any], path: str) -> Iterato
             yield from (flag, *map(str, value))
         else:
             yield f"{flag}={value}"  # one word, since a value may begin with a dash
+
+
+@dataclass(frozen=True)
+class Refusing:
+    """A context in which errors of a library become a UsageError: ``what``, then the error's first line.
+
+    Arguments:
+        errors: what the library raises.
+    """
+
+    what: str
+    fix: str
+    errors: tuple[type[Exception], ...] = (OSError, ValueError, KeyError)
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, self.errors) and not isinstance(error, StayfiniteError):
+            said = str(getattr(error, "strerror", None) or error) or type(error).__name__
+            raise UsageError(f"{self.what}: {said.splitlines()[0]}", fix=self.fix) from error
 
 
 Ends = Literal["[0, 1)", "(0, 1)", "[0, 1]", "(0, 1]"]

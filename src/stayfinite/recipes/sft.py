@@ -19,21 +19,29 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from stayfinite.errors import StayfiniteError
+from stayfinite.errors import StayfiniteError, UsageError
 from stayfinite.inspection.inspection import Inspection
 from stayfinite.readers.data.arrow_rows import is_hub
 from stayfinite.readers.data.opening import open_data, text_size
-from stayfinite.recipes.chat.adapters import fingerprint, save_adapter, take_adapter
-from stayfinite.recipes.chat.assembling import adapted, base_of, name_of_base, record_of, size_in_words
+from stayfinite.recipes.chat.adapters import (
+    adapted,
+    base_of,
+    fingerprint,
+    holds_trained,
+    name_of_base,
+    record_of,
+    save_adapter,
+    size_in_words,
+    take_adapter,
+)
 from stayfinite.recipes.chat.bases import Bits, is_size
 from stayfinite.recipes.chat.data import examples_of, questions_of, task_of
 from stayfinite.recipes.chat.evaluating import TOLD, evaluate, in_words, scored_once, tokens_enough
 from stayfinite.recipes.chat.losses import loss_of
 from stayfinite.recipes.chat.prompts import Padding, Prompting, loader_of, rows_in_words, supervised
-from stayfinite.recipes.chat.refusals import refuse_impossible
 from stayfinite.recipes.chat.streaming import sampled_examples, streamed_questions
-from stayfinite.recipes.running.checking import look_before_start
-from stayfinite.recipes.running.launch import Launch
+from stayfinite.recipes.running.directories import require_room
+from stayfinite.recipes.running.launch import Launch, look_before_start
 from stayfinite.recipes.running.logbook import Progress
 from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
 from stayfinite.recipes.running.optimizing import optimizer_for, steps_of
@@ -41,12 +49,11 @@ from stayfinite.recipes.running.options import Asking, Large
 from stayfinite.recipes.running.place import PlannedPrecision, before_plan, choose_precision, is_planned, plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import Outcome, read_launch, settings_of, write_result
-from stayfinite.recipes.running.sharding import refuse_unsplittable
+from stayfinite.recipes.running.sharding import refuse_unshardable, refuse_unsplittable
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
-from stayfinite.recipes.running.timing import EvaluationBudget, schedule_of
-from stayfinite.recipes.settings import read_settings
-from stayfinite.recipes.streaming.choosing import given, opened
-from stayfinite.recipes.streaming.loading import steps_in_words
+from stayfinite.recipes.running.timing import EvaluationBudget, refuse_untimed, schedule_of
+from stayfinite.recipes.settings import read_settings, require, require_usual
+from stayfinite.recipes.streaming.loading import given, opened, steps_in_words
 
 SYSTEM = "Answer the question. Put the answer between tags, like this: <answer>12.5</answer>"
 
@@ -338,6 +345,45 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Te
 
 
 # -- the parts, in the order in which they are used ------------------------------------------------------------------
+
+
+def refuse_impossible(config: Sft) -> None:
+    """Look at the settings of a fine-tuning.
+
+    Raises:
+        UsageError: a value is outside what it may be, or a trained adapter would be written over.
+    """
+    refuse_fp16(config)
+    require_usual(config)
+    require(
+        config, above_zero=("max_grad_norm",), at_least={8: ("max_length",)},
+        shares={"[0, 1)": ("dropout", "val_share", "warmup_ratio")},
+    )  # fmt: skip
+    refuse_unshardable(config, bits=config.bits != "full", precision=is_planned(config.precision))
+    refuse_untimed(config)
+    refuse_written_over(config)
+
+
+def refuse_fp16(config: Any) -> None:
+    """Refuse to train in fp16."""
+    if config.precision == "fp16":
+        raise UsageError(
+            "--precision fp16: training is not supported in fp16: activations and gradients overflow",
+            fix="--precision bf16 if the GPU supports it, else fp32; fp16 is for `sft test` and `sft chat`",
+        )
+
+
+def refuse_written_over(config: Any) -> None:
+    """Refuse validation without training data, a place that cannot be written, and one with a trained adapter."""
+    if config.val and not config.train:
+        raise UsageError("--val without --train", fix="give --train too, or neither for the built-in task")
+    require_room(config.output_dir)
+    output = Path(config.output_dir)
+    if holds_trained(output / "best") and not any((output / "checkpoints").glob("step-*")):
+        raise UsageError(
+            f"{output / 'best'} holds a trained adapter without a checkpoint: a new run would overwrite it",
+            fix="name another --output-dir, or move it away",
+        )
 
 
 def _is_small(names: Sequence[str]) -> bool:

@@ -16,23 +16,26 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from stayfinite.errors import UsageError
 from stayfinite.recipes.models import quiet_transformers
+from stayfinite.recipes.running.directories import require_room
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
 from stayfinite.recipes.running.optimizing import Average, optimizer_for, steps_of
 from stayfinite.recipes.running.options import Large
-from stayfinite.recipes.running.place import plan_again
+from stayfinite.recipes.running.place import is_planned, plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.recording import RecordedLoss, compile_blocks
 from stayfinite.recipes.running.records import finished_result, read_launch, settings_of, write_result
-from stayfinite.recipes.running.sharding import refuse_unsplittable
+from stayfinite.recipes.running.sharding import refuse_unshardable, refuse_unsplittable
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
-from stayfinite.recipes.running.timing import schedule_of
+from stayfinite.recipes.running.timing import refuse_untimed, schedule_of
 from stayfinite.recipes.seq2seq.batching import labels_in, loading_of, rows_in_words, tokens_in
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.encoding import Encoding, Segmenter
 from stayfinite.recipes.seq2seq.evaluating import Evaluation, Result, samples
 from stayfinite.recipes.seq2seq.models import (
+    SIZES,
     TO_TRAIN,
     build_t5,
     compute_twice,
@@ -45,14 +48,11 @@ from stayfinite.recipes.seq2seq.models import (
     rebuild,
     save_trained,
 )
-from stayfinite.recipes.seq2seq.normalizing import Form
-from stayfinite.recipes.seq2seq.pairs import files_of_pairs, pairs_for
-from stayfinite.recipes.seq2seq.refusals import refuse_impossible, refuse_place
+from stayfinite.recipes.seq2seq.pairs import Form, files_of_pairs, pairs_for
 from stayfinite.recipes.seq2seq.streaming import streamed_pairs
 from stayfinite.recipes.seq2seq.tokenizers import check_ids, load_tokenizer, trained_once
-from stayfinite.recipes.settings import read_settings
-from stayfinite.recipes.streaming.choosing import given, opened
-from stayfinite.recipes.streaming.loading import steps_in_words
+from stayfinite.recipes.settings import read_settings, require, require_usual
+from stayfinite.recipes.streaming.loading import given, opened, steps_in_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,6 +313,70 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[dict[str, Tensor]], Tenso
 
 
 # -- the parts, in the order in which they are used ------------------------------------------------------------------
+
+
+def refuse_impossible(config: Translate) -> None:
+    """Raise UsageError if a setting, or a combination, is invalid."""
+    if config.val and not config.train:
+        raise UsageError("--val without --train", fix="--train pairs.csv --val others.csv")
+    if config.graphs and config.gradient_checkpointing:
+        raise UsageError(
+            "--graphs with gradient checkpointing: recomputation needs the same random numbers, which a graph cannot "
+            "replay",
+            fix="--graphs --no-gradient-checkpointing",
+        )
+    if config.graphs and config.compile:
+        raise UsageError(
+            "--graphs with --compile: a recompilation would break the recording",
+            fix="remove --compile",
+        )
+    if (config.encoder_layers or config.decoder_layers) and not is_size(config.model):
+        raise UsageError(
+            f"--encoder-layers and --decoder-layers shape a model built here, not {config.model!r}",
+            fix=f"remove them, or --model {' | '.join(SIZES)}",
+        )
+    if is_size(config.model):
+        _refuse_deeper_decoder(config)
+    refuse_unshardable(config, ema=config.ema, compile=config.compile, precision=is_planned(config.precision))
+    require_usual(config)
+    require(
+        config,
+        above_zero=("max_grad_norm",),
+        at_least={
+            1: (
+                "batch_tokens", "eval_batch_size", "beams", "vocab_size", "max_ratio", "encoder_layers",
+                "decoder_layers",
+            ),
+            0: ("segmentations",),
+            4: ("max_source_length", "max_target_length"),
+        },
+        shares={"[0, 1)": ("warmup_ratio", "label_smoothing", "dropout", "ema"), "(0, 1)": ("val_share",)},
+    )  # fmt: skip
+    refuse_untimed(config)
+    require_room(config.output_dir)
+
+
+def _refuse_deeper_decoder(config: Translate) -> None:
+    """transformers sizes a T5's cache by its encoder, so generation would fail after the training."""
+    usual = SIZES[config.model]["num_layers"]
+    encoder, decoder = config.encoder_layers or usual, config.decoder_layers or usual
+    if decoder > encoder:
+        raise UsageError(
+            f"{decoder} decoder layers but {encoder} encoder layers: transformers cannot generate with a T5 whose "
+            "decoder is deeper than its encoder",
+            fix=f"--decoder-layers {encoder}, or --encoder-layers {decoder}",
+        )
+
+
+def refuse_place(config: Translate, place: Place) -> None:
+    """Raise UsageError for --graphs without CUDA or with several ranks."""
+    if config.graphs and place.device.type != "cuda":
+        raise UsageError(f"--graphs needs a CUDA device, not {place.device}", fix="remove --graphs")
+    if config.graphs and place.count > 1:
+        raise UsageError(
+            f"--graphs does not work on {place.count} ranks: a graph does not reduce gradients",
+            fix="remove --graphs, or train on one GPU",
+        )
 
 
 def settled(config: Translate) -> Translate:

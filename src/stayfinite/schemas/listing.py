@@ -13,7 +13,7 @@ from stayfinite.inspection.files.comparison import Comparison
 from stayfinite.inspection.inspection import Inspection
 from stayfinite.readers.checkpoints.result import Scanned, ScanResult
 from stayfinite.rules.differential import Differential
-from stayfinite.schemas import printed, written
+from stayfinite.schemas import records
 from stayfinite.schemas.deriving import Deriver, Shape
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -49,7 +49,7 @@ SHAPES: dict[type, Shape] = {
             "happenings",
         ),
         typed={"health": HealthWord, "reason": str, "fix": str}
-        | dict.fromkeys(_NUMBERS, printed.PlainNumber | None),
+        | dict.fromkeys(_NUMBERS, records.PlainNumber | None),
     ),
 }  # fmt: skip
 """How the plain data of a dataclass differs from its fields."""
@@ -89,7 +89,7 @@ def _type_of(name: str) -> Any:
         "scan": ScanResult,
     }
     called = f"{name.title().replace('_', '')}Record"
-    return (own | printed.ROOTS).get(name) or getattr(written if name in WRITTEN else printed, called)
+    return (own | records.ROOTS).get(name) or getattr(records, called)
 
 
 def _demo_shapes() -> dict[type, Shape]:

@@ -16,8 +16,7 @@ from torch import Tensor
 from stayfinite.errors import PoisonedState, StateError
 from stayfinite.state import shelf
 from stayfinite.state.contents import GROUPS, MODEL, STATE_VERSION, name_in_file, rest_file, state_file
-from stayfinite.state.finite import is_finite
-from stayfinite.state.parts import TrainingParts
+from stayfinite.state.parts import TrainingParts, is_finite
 from stayfinite.state.sharded import needs_parts, read_parts
 from stayfinite.state.shelf import Manifest, read_manifest
 from stayfinite.state.training import TrainingState

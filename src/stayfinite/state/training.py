@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from stayfinite.errors import StateError, StayfiniteError
-from stayfinite.state.finite import finite_flag, is_finite
 from stayfinite.state.landing import HostMemory, Landing, bring_home, hold_before_step, settle
 from stayfinite.state.likeness import check_likeness, check_schedule, check_values, restorable
 from stayfinite.state.moments import Writes, check_groups, plan_optimizer, survey_optimizer
-from stayfinite.state.parts import TrainingParts, modules_with_more
+from stayfinite.state.parts import TrainingParts, finite_flag, is_finite, modules_with_more
 from stayfinite.state.rng import capture_rng, restore_rng
 from stayfinite.state.shards import Shard, local_part, shard_of
 from stayfinite.state.tree import decode, encode

@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor
 
 from stayfinite.errors import StateError
-from stayfinite.state.dtypes import STORED
+from stayfinite.state.tree import STORED
 
 PIECE = 4 << 20
 

@@ -15,8 +15,7 @@ from fault_injector import flip_bit, truncate
 from guarded_training import NAN, GuardedTraining, incidents
 from stage import play
 from stayfinite import Policy, StateError
-from stayfinite.autopsy.incidents.archive import Archive
-from stayfinite.autopsy.incidents.incident_files import Draft, read_incident, write_autopsy, write_incident
+from stayfinite.autopsy.incidents.incident_files import Archive, Draft, read_incident, write_autopsy, write_incident
 
 FILES = 9
 """Syncs before an incident gets its name: eight files and the directory that they are in."""
@@ -143,7 +142,7 @@ def test_an_incident_that_was_just_put_in_its_place_counts_once(tmp_path, monkey
         go_on.wait(100)
         return path
 
-    monkeypatch.setattr("stayfinite.autopsy.incidents.archive.write_incident", write_and_linger)
+    monkeypatch.setattr("stayfinite.autopsy.incidents.incident_files.write_incident", write_and_linger)
     archive = Archive(tmp_path, 2)
     archive.file(1, draft(1))
     assert in_place.wait(100)

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from stayfinite.autopsy.incidents.batch_form import own_copy, put_together, take_apart, tensors_of
 from stayfinite.errors import StateError
-from stayfinite.state.dtypes import STORED
+from stayfinite.state.tree import STORED
 
 
 def there_and_back(batch):

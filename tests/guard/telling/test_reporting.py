@@ -11,7 +11,7 @@ import pytest
 from guarded_training import GuardedTraining
 from run_files import events_of, eventually, lines_of
 from stayfinite import Policy
-from stayfinite.autopsy.incidents import archive
+from stayfinite.autopsy.incidents import incident_files
 from stayfinite.guard.telling import reporting, showing
 from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.report.page import html as page_html
@@ -92,13 +92,13 @@ def test_what_is_asked_for_while_a_page_is_drawn_is_on_the_next_one(tmp_path, mo
 def test_the_worlds_are_on_the_page_however_long_the_incident_takes_to_be_written(tmp_path, monkeypatch):
     monkeypatch.setattr(reporting, "SOON", 0.0)
     arrived = threading.Event()
-    write = archive.write_autopsy
+    write = incident_files.write_autopsy
 
     def write_late(path, autopsy):
         assert arrived.wait(60)
         write(path, autopsy)
 
-    monkeypatch.setattr(archive, "write_autopsy", write_late)
+    monkeypatch.setattr(incident_files, "write_autopsy", write_late)
     training = GuardedTraining(tmp_path)
     training.until_nan(5)
     page = tmp_path / "report.html"

@@ -10,7 +10,7 @@ from stayfinite.inspection.files.inspecting import inspect_files
 def test_checkpoints_that_are_left_to_their_default_let_gradients_through_since_transformers_5(
     tmp_path, monkeypatch, release, causes
 ):
-    monkeypatch.setattr("stayfinite.inspection.files.memory_savers.metadata.version", lambda _: release)
+    monkeypatch.setattr("stayfinite.inspection.files.card.metadata.version", lambda _: release)
     script = tmp_path / "train.py"
     script.write_text(LORA.format(more="gradient_checkpointing=True"))
     assert [finding.cause for finding in inspect_files([str(script)]).findings] == causes

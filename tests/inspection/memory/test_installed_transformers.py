@@ -9,7 +9,7 @@ import pytest
 
 from stayfinite.inspection.memory.estimating import estimate
 from stayfinite.inspection.memory.finding_the_model import find_shape
-from stayfinite.inspection.memory.installed_transformers import bias_kernel_in, installed_transformers
+from stayfinite.inspection.memory.inspecting import bias_kernel_in, installed_transformers
 from stayfinite.inspection.memory.plan import PRECISIONS, Plan
 
 

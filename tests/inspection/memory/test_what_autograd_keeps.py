@@ -9,9 +9,8 @@ import torch
 import transformers
 from transformers import AutoConfig
 
-from stayfinite.inspection.memory.config_reading import shape_from_config
 from stayfinite.inspection.memory.families import layout_of
-from stayfinite.inspection.memory.plan import PRECISIONS, Plan
+from stayfinite.inspection.memory.plan import PRECISIONS, Plan, shape_from_config
 
 BATCH, SEQ = 4, 64
 QUIET = {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0}

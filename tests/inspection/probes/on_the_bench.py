@@ -55,14 +55,14 @@ def bench_of(
     )
 
 
-def looked(bench: Bench, *probes: ModuleType) -> Inspection:
+def looked(bench: Bench, *probes: ModuleType | Callable[[Bench, Notes], None]) -> Inspection:
     """What the rules make of what these probes see; the training is as it was afterwards."""
     notes = Notes()
     before = {name: tensor.clone() for name, tensor in bench.model.state_dict().items()}
     generator = torch.get_rng_state()
     with bench.kept.undone():
         for probe in probes:
-            probe.look(bench, notes)
+            (probe.look if isinstance(probe, ModuleType) else probe)(bench, notes)
     assert torch.equal(generator, torch.get_rng_state())
     for name, tensor in bench.model.state_dict().items():
         assert torch.equal(tensor, before[name]), name

@@ -160,7 +160,7 @@ def test_the_first_batch_may_take_long_to_come() -> None:
             yield X[:0], Y[:0]
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("stayfinite.inspection.probes.loader_readings.BUDGET", 0.02)
+        patched.setattr("stayfinite.inspection.probes.loader.BUDGET", 0.02)
         assert causes(found_in(LateWorkers())) == ["empty-batch"]
 
 

@@ -7,9 +7,9 @@ from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
 from inspection.probes.on_the_bench import bench_of, causes, line, looked, small_batch, small_model
-from stayfinite.inspection.probes import headroom, mixed_precision
+from stayfinite.inspection.probes import headroom
 
-BOTH = (headroom, mixed_precision)
+BOTH = (headroom, headroom.look_at_mixed_precision)
 
 
 def test_fp16_with_a_scaler_is_as_it_should_be() -> None:

@@ -8,7 +8,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from inspection.probes.on_the_bench import Batch, bench_of, causes, line, looked, small_batch, small_model
 from stayfinite import preflight
-from stayfinite.inspection.probes import metric, schedule, validation
+from stayfinite.inspection.probes.evaluation import look_at_metric as metric
+from stayfinite.inspection.probes.evaluation import look_at_validation as validation
+from stayfinite.inspection.probes.optimizer import look_at_schedule as schedule
 
 
 def scheduled(make, **parts):

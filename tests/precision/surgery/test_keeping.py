@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 import oversized_models as planted
 from stayfinite.errors import UsageError
 from stayfinite.precision.surgery import keep_in_range
+from stayfinite.precision.surgery.files import train_a_little
 from stayfinite.precision.surgery.measuring import measure
-from stayfinite.precision.surgery.trials import train_a_little
 
 pytest.importorskip("transformers")
 

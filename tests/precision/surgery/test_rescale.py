@@ -11,7 +11,7 @@ import torch
 import oversized_models as planted
 from stayfinite.errors import UsageError
 from stayfinite.precision.surgery import matching_groups, rescale
-from stayfinite.precision.surgery.trials import train_a_little
+from stayfinite.precision.surgery.files import train_a_little
 
 pytest.importorskip("transformers")
 

@@ -8,9 +8,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import LlavaProcessor, PreTrainedTokenizerFast
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.images.assembling import write_base
 from stayfinite.recipes.images.losses import prompt_for
-from stayfinite.recipes.images.models import load_processor
+from stayfinite.recipes.images.models import load_processor, write_base
 from stayfinite.recipes.images.pairs import LABELS
 
 QUESTION = "Which one is larger?"

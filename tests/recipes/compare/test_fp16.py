@@ -12,8 +12,7 @@ from recipe_job import quiet
 from stayfinite.cli.replay import run as replay
 from stayfinite.errors import NotReady
 from stayfinite.recipes.compare import Compare, train
-from stayfinite.recipes.images.assembling import write_base
-from stayfinite.recipes.images.models import load_model, load_processor, save_model
+from stayfinite.recipes.images.models import load_model, load_processor, save_model, write_base
 
 
 def _model(directory: Path, *, factor: float) -> str:

@@ -8,18 +8,19 @@ import torch
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.compare import Compare
-from stayfinite.recipes.images.assembling import is_size, write_base
 from stayfinite.recipes.images.batching import Batch, with_weight
 from stayfinite.recipes.images.losses import Comparison, prompt_for
 from stayfinite.recipes.images.models import (
     add_lora,
     choose_trained,
+    is_size,
     load_model,
     load_processor,
     load_trained,
     rates_of,
     save_model,
     two_rates,
+    write_base,
 )
 from stayfinite.recipes.images.pairs import LABELS
 

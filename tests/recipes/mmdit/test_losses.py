@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch.utils.data import default_collate
 
 from stayfinite.recipes.diffusion.drawing import Noise
-from stayfinite.recipes.diffusion.losses import Objective, Weights, masked_cross_entropy, smooth_bound
 from stayfinite.recipes.diffusion.model import MMDiT, Shape
+from stayfinite.recipes.diffusion.modes import Objective, Weights, masked_cross_entropy, smooth_bound
 
 SHAPE = Shape(vocabulary=11, length=6, positions=4, channels=3, width=16, depth=2, heads=2)
 

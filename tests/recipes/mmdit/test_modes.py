@@ -6,9 +6,8 @@ from torch.utils.data import default_collate
 
 from stayfinite.errors import StateError, TrainingStopped
 from stayfinite.recipes.diffusion.drawing import Noise
-from stayfinite.recipes.diffusion.losses import Objective, Weights
 from stayfinite.recipes.diffusion.model import MMDiT, Shape
-from stayfinite.recipes.diffusion.modes import Frozen, to_freeze
+from stayfinite.recipes.diffusion.modes import Frozen, Objective, Weights, to_freeze
 
 SHAPE = Shape(vocabulary=11, length=6, positions=4, channels=3, width=16, depth=2, heads=2)
 

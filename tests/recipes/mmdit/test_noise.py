@@ -103,7 +103,7 @@ def test_a_key_reaches_a_worker_whole():
 
 def test_two_processes_share_out_the_rows_of_one():
     alone = plain(GlobalBatches(range(100, 140), 8, seed=3))
-    ranks = [plain(GlobalBatches(range(100, 140), 8, rank=rank, count=2, seed=3)) for rank in range(2)]
+    ranks = [plain(GlobalBatches(range(100, 140), 8, rank=rank, ranks=2, seed=3)) for rank in range(2)]
     assert [sorted(a + b) for a, b in zip(*ranks, strict=True)] == [sorted(batch) for batch in alone]
     assert len({key[0] for batch in alone for key in batch}) == 40
 
@@ -117,4 +117,4 @@ def test_every_epoch_has_another_order_and_other_noise():
 
 def test_a_batch_larger_than_the_data_is_refused():
     with pytest.raises(UsageError, match="a batch of 16 rows over 2 ranks exceeds the 15 training rows"):
-        GlobalBatches(range(15), 16, count=2)
+        GlobalBatches(range(15), 16, ranks=2)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.language.masking import PrefixLanguageModel, SpanCorruption, spans_of
+from stayfinite.recipes.language.blocks import PrefixLanguageModel, SpanCorruption, spans_of
 
 END = 1
 SENTINELS = tuple(range(1099, 999, -1))

@@ -17,8 +17,8 @@ from stayfinite.readers.data.arrow_rows import dataset_source
 from stayfinite.recipes import mt5
 from stayfinite.recipes.language.built_in import travel_notes
 from stayfinite.recipes.language.streaming import LONGEST, TextReader, sample_of, text_files
-from stayfinite.recipes.streaming.choosing import streams
 from stayfinite.recipes.streaming.loader import StreamLoader
+from stayfinite.recipes.streaming.loading import streams
 from stayfinite.recipes.streaming.stream import Rows, Stream
 from tiny_language import settings, write_shards
 

@@ -12,8 +12,7 @@ import torch
 
 from stayfinite.cli.train import RECIPES
 from stayfinite.errors import UsageError
-from stayfinite.recipes.running.checking import scaler_for
-from stayfinite.recipes.running.launch import goes_on
+from stayfinite.recipes.running.launch import goes_on, scaler_for
 from stayfinite.recipes.running.loop import grouped
 from stayfinite.recipes.running.optimizing import steps_of
 from stayfinite.recipes.running.place import choose_device, choose_precision

@@ -10,8 +10,8 @@ import pytest
 
 from stayfinite.errors import MissingExtra
 from stayfinite.integrations.loggers.live import SinkFailed
-from stayfinite.recipes.running import sinks
-from stayfinite.recipes.running.sinks import sinks_of, telling
+from stayfinite.recipes.running import logbook
+from stayfinite.recipes.running.logbook import sinks_of, telling
 
 
 def write_steps(run, steps):
@@ -66,7 +66,7 @@ def test_a_logger_that_fails_is_told_nothing_any_more_and_training_goes_on(tmp_p
         def close(self):
             return
 
-    monkeypatch.setattr(sinks, "WandbSink", Full)
+    monkeypatch.setattr(logbook, "WandbSink", Full)
     with telling(["wandb"], tmp_path / "run") as tell:
         with pytest.warns(SinkFailed, match="the disk is full"):
             tell(1, {"bleu": 1.0})
@@ -78,7 +78,7 @@ def test_a_logger_that_cannot_be_opened_costs_its_curves_and_not_the_training(tm
     def refuse(**settings):
         raise RuntimeError("no API key configured")
 
-    monkeypatch.setattr(sinks, "WandbSink", refuse)
+    monkeypatch.setattr(logbook, "WandbSink", refuse)
     with pytest.warns(SinkFailed, match="wandb gets no records: RuntimeError: no API key"):
         opened = sinks_of(["wandb", "tensorboard"], tmp_path)
     assert [type(each).__name__ for each in opened] == ["TensorBoardSink"]
@@ -95,7 +95,7 @@ def test_wandb_writes_into_the_run_and_lists_it_by_its_directory_unless_its_vari
     tmp_path, monkeypatch
 ):
     asked = []
-    monkeypatch.setattr(sinks, "WandbSink", lambda **settings: asked.append(settings))
+    monkeypatch.setattr(logbook, "WandbSink", lambda **settings: asked.append(settings))
     for variable in ("WANDB_PROJECT", "WANDB_DIR"):
         monkeypatch.delenv(variable, raising=False)
     sinks_of(["wandb"], tmp_path / "first")
@@ -111,7 +111,7 @@ def test_wandb_writes_into_the_run_and_lists_it_by_its_directory_unless_its_vari
 IN_TRACKIO = """
 import json, sys
 from pathlib import Path
-from stayfinite.recipes.running.sinks import telling
+from stayfinite.recipes.running.logbook import telling
 run = Path(sys.argv[1])
 run.mkdir()
 with telling(["trackio"], run) as tell:

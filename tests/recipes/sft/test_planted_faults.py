@@ -16,7 +16,7 @@ from stayfinite.recipes.chat.bases import build_base, train_tokenizer
 from stayfinite.recipes.chat.losses import loss_of
 from stayfinite.recipes.chat.prompts import IGNORED, Padding, Prompting, rows_in_words
 from stayfinite.recipes.chat.questions import Question
-from stayfinite.recipes.running.checking import look_before_start, scaler_for
+from stayfinite.recipes.running.launch import look_before_start, scaler_for
 from stayfinite.recipes.running.optimizing import optimizer_for
 
 CPU = torch.device("cpu")

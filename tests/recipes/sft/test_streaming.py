@@ -22,7 +22,7 @@ from stayfinite.recipes.chat.questions import Columns, Question, key_of
 from stayfinite.recipes.chat.streaming import QuestionReader, streamed_questions
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.sft import Sft, quick, train
-from stayfinite.recipes.streaming.choosing import opened
+from stayfinite.recipes.streaming.loading import opened
 from stayfinite.recipes.streaming.stream import Bounds, Rows, Spot, Stream, Stripe
 
 from .conftest import small

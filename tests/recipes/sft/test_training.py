@@ -17,8 +17,7 @@ from recipe_job import quiet, weights_of
 from stayfinite.autopsy.incidents.build import load_build
 from stayfinite.errors import UsageError
 from stayfinite.recipes import sft
-from stayfinite.recipes.chat.adapters import is_fresh
-from stayfinite.recipes.chat.assembling import adapted, base_of
+from stayfinite.recipes.chat.adapters import adapted, base_of, is_fresh
 from stayfinite.recipes.running import timing
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.settings import read_settings

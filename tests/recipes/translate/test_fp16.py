@@ -11,7 +11,7 @@ from transformers import T5ForConditionalGeneration
 from recipe_job import quiet
 from stayfinite.cli import main
 from stayfinite.errors import NotReady
-from stayfinite.recipes.running.checking import holds_in_fp16
+from stayfinite.recipes.running.launch import holds_in_fp16
 from stayfinite.recipes.seq2seq.batching import Example, Padding
 from stayfinite.recipes.translate import loss_of, train
 from tiny_translations import byte_model, quick_settings, short_pairs, write_pairs

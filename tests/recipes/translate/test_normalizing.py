@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stayfinite.recipes.seq2seq.normalizing import FORMS, normalizer
+from stayfinite.recipes.seq2seq.pairs import FORMS, normalizer
 
 EXAMPLES = (
     ("nfc", "s\u030cu", "\u0161u"),

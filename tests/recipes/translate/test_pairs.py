@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.seq2seq.built_in import Pair
-from stayfinite.recipes.seq2seq.normalizing import normalizer
-from stayfinite.recipes.seq2seq.pairs import REASONS, clean, pairs_for, read_pairs, split, to_score
+from stayfinite.recipes.seq2seq.pairs import REASONS, clean, normalizer, pairs_for, read_pairs, split, to_score
 from stayfinite.recipes.seq2seq.tables import Columns
 from stayfinite.recipes.translate import Translate
 

@@ -20,8 +20,7 @@ from stayfinite.recipes import translate
 from stayfinite.recipes.running import timing
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.seq2seq.built_in import Pair
-from stayfinite.recipes.seq2seq.refusals import refuse_place
-from stayfinite.recipes.translate import Translate, build, train
+from stayfinite.recipes.translate import Translate, build, refuse_place, train
 from tiny_translations import byte_model, quick_settings, write_pairs
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -8,9 +8,9 @@ from stayfinite.errors import UsageError
 from stayfinite.recipes.seq2seq.built_in import store_records
 from stayfinite.recipes.seq2seq.encoding import BACK, Encoding, Segmenter
 from stayfinite.recipes.seq2seq.models import build_t5
-from stayfinite.recipes.seq2seq.refusals import refuse_impossible, refuse_recorded_stream
+from stayfinite.recipes.seq2seq.streaming import refuse_recorded_stream
 from stayfinite.recipes.seq2seq.tokenizers import train_sentencepiece
-from stayfinite.recipes.translate import Translate
+from stayfinite.recipes.translate import Translate, refuse_impossible
 
 PAIRS = store_records(200)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
+from types import MappingProxyType
 from typing import Any
 
 from stayfinite.autopsy.conclusions.readings import Readings
@@ -73,6 +75,30 @@ class Evidence:
         """Bad rows, or those the trace points at; empty if that is all of them."""
         rows = self.rows or self.readings.rows
         return [] if len(rows) == batch_size(self.readings.step.batch) else rows
+
+
+Judge = Callable[[Evidence], Conclusion | None]
+
+
+def judge_of(
+    cause: str, confidence: float, fix: str, *worlds: str, covers: tuple[str, ...] = (),
+    setting: Mapping[str, Any] = MappingProxyType({}),
+) -> Callable[[Callable[[Evidence], str | bool | None]], Judge]:  # fmt: skip
+    """Make a judge of a function that says why this is the cause; false or empty where it is not."""
+
+    def made(why: Callable[[Evidence], str | bool | None]) -> Judge:
+        @wraps(why)
+        def judge(e: Evidence) -> Conclusion | None:
+            if not (said := why(e)):
+                return None
+            return Conclusion(
+                cause=cause, confidence=confidence, why=str(said), fix=fix, setting=setting, worlds=worlds,
+                covers=covers,
+            )  # fmt: skip
+
+        return judge
+
+    return made
 
 
 def in_rows(rows: Sequence[int], before: str = " (", after: str = ")") -> str:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
+from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows, judge_of
 from stayfinite.autopsy.conclusions.readings import is_labels
 from stayfinite.autopsy.steps.batch_parts import batch_items
 
@@ -77,44 +77,29 @@ def _bad_column(item: Tensor | None) -> tuple[str, str, str] | None:
     )  # fmt: skip
 
 
-def no_rows(e: Evidence) -> Conclusion | None:
+@judge_of("empty-batch", 0.97, "drop empty batches in the loader: check its filters and its last batch")
+def no_rows(e: Evidence) -> str | bool:
     """The batch is empty."""
-    if not e.readings.no_rows:
-        return None
-    return Conclusion(
-        cause="empty-batch",
-        confidence=0.97,
-        why="the batch has no rows: its mean is 0/0",
-        fix="drop empty batches in the loader: check its filters and its last batch",
-    )
+    return e.readings.no_rows and "the batch has no rows: its mean is 0/0"
 
 
-def nothing_to_learn(e: Evidence) -> Conclusion | None:
+@judge_of(
+    "all-labels-masked", 0.95,
+    "raise the length limit or drop such batches, and divide by max(1, number of labels)", "origin_guarded",
+)  # fmt: skip
+def nothing_to_learn(e: Evidence) -> str | bool:
     """All labels are masked."""
-    if not e.readings.no_labels:
-        return None
-    return Conclusion(
-        cause="all-labels-masked",
-        confidence=0.95,
-        why=f"all of {e.readings.no_labels} is masked: the mean over 0 labels is 0/0",
-        fix="raise the length limit or drop such batches, and divide by max(1, number of labels)",
-        worlds=("origin_guarded",),
-    )
+    return e.readings.no_labels and f"all of {e.readings.no_labels} is masked: the mean over 0 labels is 0/0"
 
 
-def too_short_for_its_label(e: Evidence) -> Conclusion | None:
+@judge_of(
+    "bad-data-row", 0.9, "drop rows whose input is shorter than their label, or nn.CTCLoss(zero_infinity=True)",
+    "origin_guarded", "rows_removed", covers=("origin_guarded", "rows_removed"), setting={"zero_infinity": True},
+)  # fmt: skip
+def too_short_for_its_label(e: Evidence) -> str | bool:
     """CTC loss with an input shorter than its label."""
-    if "ctc_loss" not in e.readings.operator:
-        return None
-    return Conclusion(
-        cause="bad-data-row",
-        confidence=0.9,
-        why=f"the CTC loss is infinite: an input is shorter than its label{in_rows(e.suspects)}",
-        fix="drop rows whose input is shorter than their label, or nn.CTCLoss(zero_infinity=True)",
-        setting={"zero_infinity": True},
-        worlds=("origin_guarded", "rows_removed"),
-        covers=("origin_guarded", "rows_removed"),
-    )
+    why = f"the CTC loss is infinite: an input is shorter than its label{in_rows(e.suspects)}"
+    return "ctc_loss" in e.readings.operator and why
 
 
 def absurd_rows(e: Evidence) -> Conclusion | None:

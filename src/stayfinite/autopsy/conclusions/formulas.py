@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
+from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows, judge_of
 from stayfinite.autopsy.conclusions.readings import HUGE, WITHIN_ONE, Readings
 from stayfinite.autopsy.conclusions.weights import BEFORE
 
@@ -15,71 +15,54 @@ LIMITS = {"float16": 11.0, "float64": 709.0}
 """Larger exponents overflow exp; 88.7 in fp32 and bf16."""
 
 
-def masked_row(e: Evidence) -> Conclusion | None:
+@judge_of(
+    "attention-fully-masked-row", 0.95,
+    "keep at least one key per query, or set fully masked rows to 0 after the softmax", "origin_guarded",
+    "rows_removed",
+)  # fmt: skip
+def masked_row(e: Evidence) -> str | bool:
     """Softmax over a fully masked row."""
-    if not e.readings.masked_rows:
-        return None
-    return Conclusion(
-        cause="attention-fully-masked-row",
-        confidence=0.95,
-        why=f"softmax over a fully masked row (all -inf){in_rows(e.suspects)}",
-        fix="keep at least one key per query, or set fully masked rows to 0 after the softmax",
-        worlds=("origin_guarded", "rows_removed"),
-    )
+    return e.readings.masked_rows and f"softmax over a fully masked row (all -inf){in_rows(e.suspects)}"
 
 
-def impossible_label(e: Evidence) -> Conclusion | None:
+@judge_of(
+    "loss-formula-singularity", 0.88,
+    "mask logits with a large negative number, or exclude such labels (ignore_index)", "mask_finite", "rows_removed",
+    "origin_guarded", covers=("mask_finite", "rows_removed"),
+)  # fmt: skip
+def impossible_label(e: Evidence) -> str | bool:
     """Loss of a label that was masked out of the logits."""
-    if not e.readings.impossible_label:
-        return None
-    return Conclusion(
-        cause="loss-formula-singularity",
-        confidence=0.88,
-        why=f"the label{in_rows(e.suspects, ' of ', '')} has probability 0: its logit is -inf",
-        fix="mask logits with a large negative number, or exclude such labels (ignore_index)",
-        worlds=("mask_finite", "rows_removed", "origin_guarded"),
-        covers=("mask_finite", "rows_removed"),
-    )
+    why = f"the label{in_rows(e.suspects, ' of ', '')} has probability 0: its logit is -inf"
+    return e.readings.impossible_label and why
 
 
-def norm_without_eps(e: Evidence) -> Conclusion | None:
-    """Normalization of a constant without eps."""
-    if e.readings.in_backward or e.readings.operator not in NORMS or e.readings.overflowed:
-        return None
-    if e.readings.largest_input > HUGE:  # its square overflows: another fault
-        return None
-    return Conclusion(
-        cause="norm-eps",
-        confidence=0.88,
-        why=(
-            f"{e.readings.operator} in {e.readings.place} divides by a variance of 0 without an "
-            f"eps{in_rows(e.suspects)}"
-        ),
-        fix="give the normalization an eps of 1e-5 (1e-3 in fp16)",
-        setting={"eps": 1e-5},
-        worlds=("origin_guarded", "rows_removed"),
-    )
+@judge_of(
+    "norm-eps", 0.88, "give the normalization an eps of 1e-5 (1e-3 in fp16)", "origin_guarded", "rows_removed",
+    setting={"eps": 1e-5},
+)  # fmt: skip
+def norm_without_eps(e: Evidence) -> str | bool:
+    """Normalization of a constant without eps. Inputs whose square overflows are another fault."""
+    r = e.readings
+    why = f"{r.operator} in {r.place} divides by a variance of 0 without an eps{in_rows(e.suspects)}"
+    return not r.in_backward and r.operator in NORMS and not r.overflowed and r.largest_input <= HUGE and why
 
 
-def constant_feature(e: Evidence) -> Conclusion | None:
+@judge_of(
+    "grpo-zero-advantage", 0.85, "divide by (std + 1e-4), and drop such groups: they have no gradient",
+    "origin_guarded", "rows_removed",
+)  # fmt: skip
+def equal_rewards(e: Evidence) -> str | bool:
+    """Division of rewards by a std of 0."""
+    why = f"all rewards of a group are equal: their standard deviation is 0{in_rows(e.suspects)}"
+    return e.readings.constant_feature and e.readings.rewards and why
+
+
+@judge_of(
+    "constant-feature", 0.9, "drop the constant feature, or divide by (std + 1e-6)", "origin_guarded", "rows_removed"
+)
+def constant_feature(e: Evidence) -> str | bool:
     """Division by a std of 0."""
-    if not e.readings.constant_feature:
-        return None
-    if e.readings.rewards:
-        return Conclusion(
-            cause="grpo-zero-advantage",
-            confidence=0.85,
-            why=f"all rewards of a group are equal: their standard deviation is 0{in_rows(e.suspects)}",
-            fix="divide by (std + 1e-4), and drop such groups: they have no gradient",
-            worlds=("origin_guarded", "rows_removed"),
-        )
-    return Conclusion(
-        cause="constant-feature",
-        confidence=0.9,
-        why=f"division by a standard deviation of 0{in_rows(e.suspects)}",
-        fix="drop the constant feature, or divide by (std + 1e-6)",
-        worlds=("origin_guarded", "rows_removed"),
-    )
+    return e.readings.constant_feature and f"division by a standard deviation of 0{in_rows(e.suspects)}"
 
 
 def spread_of_one(e: Evidence) -> Conclusion | None:
@@ -97,37 +80,28 @@ def spread_of_one(e: Evidence) -> Conclusion | None:
     )
 
 
-def unused_branch(e: Evidence) -> Conclusion | None:
+@judge_of(
+    "where-nan-branch", 0.93, "mask the input first: safe = torch.where(ok, x, 1.0); torch.where(ok, f(safe), 0.0)",
+    "origin_guarded", "rows_removed",
+)  # fmt: skip
+def unused_branch(e: Evidence) -> str | bool:
     """Infinite derivative in the discarded branch of torch.where."""
-    if not e.readings.unused_branch:
-        return None
-    return Conclusion(
-        cause="where-nan-branch",
-        confidence=0.93,
-        why=f"the gradient of {e.readings.operator} is NaN or inf in the branch that torch.where discards",
-        fix="mask the input first: safe = torch.where(ok, x, 1.0); torch.where(ok, f(safe), 0.0)",
-        worlds=("origin_guarded", "rows_removed"),
-    )
+    why = f"the gradient of {e.readings.operator} is NaN or inf in the branch that torch.where discards"
+    return e.readings.unused_branch and why
 
 
-def naive_exponential(e: Evidence) -> Conclusion | None:
-    """Overflow of exp."""
-    readings = e.readings
-    if not readings.exponential or not readings.overflowed:
-        return None
-    if readings.largest_input > ABSURD_EXPONENT and any(e.good(world) for world in BEFORE):
-        return None  # too large for any formula: the weights diverged
-    limit = LIMITS.get(readings.dtype, 88.7)
-    return Conclusion(
-        cause="naive-exp",
-        confidence=0.94,
-        why=(
-            f"{readings.operator} of {readings.largest_input:.4g} overflows {readings.dtype} (limit "
-            f"exp({limit:g})){in_rows(e.suspects)}"
-        ),
-        fix="subtract the maximum first: torch.logsumexp, log_softmax, softplus, binary_cross_entropy_with_logits",
-        worlds=("origin_guarded", "fp32", "rows_removed"),
-    )
+@judge_of(
+    "naive-exp", 0.94,
+    "subtract the maximum first: torch.logsumexp, log_softmax, softplus, binary_cross_entropy_with_logits",
+    "origin_guarded", "fp32", "rows_removed",
+)  # fmt: skip
+def naive_exponential(e: Evidence) -> str | bool:
+    """Overflow of exp. What is too large for any formula comes from diverged weights."""
+    r = e.readings
+    diverged = r.largest_input > ABSURD_EXPONENT and any(e.good(world) for world in BEFORE)
+    limit = f"limit exp({LIMITS.get(r.dtype, 88.7):g})"
+    why = f"{r.operator} of {r.largest_input:.4g} overflows {r.dtype} ({limit}){in_rows(e.suspects)}"
+    return r.exponential and r.overflowed and not diverged and why
 
 
 def edge(e: Evidence) -> Conclusion | None:
@@ -144,24 +118,23 @@ def edge(e: Evidence) -> Conclusion | None:
     )
 
 
-def bad_number(e: Evidence) -> Conclusion | None:
+@judge_of(
+    "loss-formula-singularity", 0.8,
+    "keep the input valid: a positive determinant (add 1e-6 to the diagonal), or slogdet with its sign",
+)  # fmt: skip
+def undefined(e: Evidence) -> str | bool:
+    """A formula that has no value for its input."""
+    why = f"{e.readings.reader} is undefined for its input, for example the log of a negative determinant"
+    return e.readings.undefined and why
+
+
+@judge_of(
+    "loss-formula-singularity", 0.85, "trace that number: a count of 0, a schedule past its end, a weight never set"
+)
+def bad_number(e: Evidence) -> str | bool:
     """A non-finite Python number, such as a loss weight."""
-    if e.readings.undefined:
-        return Conclusion(
-            cause="loss-formula-singularity",
-            confidence=0.8,
-            why=f"{e.readings.reader} is undefined for its input, for example the log of a negative determinant",
-            fix="keep the input valid: a positive determinant (add 1e-6 to the diagonal), or slogdet with its sign",
-        )
     number = e.readings.bad_number
-    if number is None:
-        return None
-    return Conclusion(
-        cause="loss-formula-singularity",
-        confidence=0.85,
-        why=f"{e.readings.operator} in {e.readings.place} gets the Python number {number}",
-        fix="trace that number: a count of 0, a schedule past its end, a weight never set",
-    )
+    return number is not None and f"{e.readings.operator} in {e.readings.place} gets the Python number {number}"
 
 
 def custom_backward(e: Evidence) -> Conclusion | None:

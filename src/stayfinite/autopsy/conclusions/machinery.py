@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stayfinite.autopsy.conclusions.conclusion import UNDECIDED_SPIKE, Conclusion, Evidence
+from stayfinite.autopsy.conclusions.conclusion import UNDECIDED_SPIKE, Conclusion, Evidence, judge_of
 from stayfinite.autopsy.steps.surroundings import device_in_words
 from stayfinite.autopsy.worlds.elsewhere import device_of
 
@@ -75,18 +75,13 @@ def attention_kernel(e: Evidence) -> Conclusion | None:
     )
 
 
-def compiler(e: Evidence) -> Conclusion | None:
+@judge_of(
+    "upstream-bug", 0.85, "disable torch.compile for the module, or try a newer torch", "eager",
+    setting={"torch_compile": False},
+)  # fmt: skip
+def compiler(e: Evidence) -> str | bool:
     """Only the compiled step fails."""
-    if not e.good("eager"):
-        return None
-    return Conclusion(
-        cause="upstream-bug",
-        confidence=0.85,
-        why="only the compiled step fails; the same step in eager mode is finite",
-        fix="disable torch.compile for the module, or try a newer torch",
-        setting={"torch_compile": False},
-        worlds=("eager",),
-    )
+    return e.good("eager") and "only the compiled step fails; the same step in eager mode is finite"
 
 
 def device(e: Evidence) -> Conclusion | None:

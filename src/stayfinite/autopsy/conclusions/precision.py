@@ -4,29 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
+from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows, judge_of
 from stayfinite.autopsy.conclusions.readings import FP16_LIMIT
 
 _END = {"float8_e4m3fn": 448.0, "float8_e5m2": 57_344.0, "float8_e4m3fnuz": 240.0, "float8_e5m2fnuz": 57_344.0}
 """Largest number of each format."""
 
 
-def scaled_too_far(e: Evidence) -> Conclusion | None:
+@judge_of(
+    "fp16-overflow", 0.93, "let torch.amp.GradScaler lower the scale, or use bf16", "small_loss_scale", "bf16", "fp32",
+    covers=("small_loss_scale", "bf16"), setting={"loss_scale": 1.0},
+)  # fmt: skip
+def scaled_too_far(e: Evidence) -> str | bool:
     """A gradient that overflows only because of the loss scale."""
-    if not (e.readings.in_backward and e.good("small_loss_scale")):
-        return None
-    return Conclusion(
-        cause="fp16-overflow",
-        confidence=0.93,
-        why=(
-            f"a gradient in {e.readings.place} overflows fp16 at loss scale {e.readings.step.scale:g}; at scale 1 it "
-            "is finite"
-        ),
-        fix="let torch.amp.GradScaler lower the scale, or use bf16",
-        setting={"loss_scale": 1.0},
-        worlds=("small_loss_scale", "bf16", "fp32"),
-        covers=("small_loss_scale", "bf16"),
-    )
+    overflows = f"a gradient in {e.readings.place} overflows fp16 at loss scale {e.readings.step.scale:g}"
+    return e.readings.in_backward and e.good("small_loss_scale") and f"{overflows}; at scale 1 it is finite"
 
 
 def overflow(e: Evidence) -> Conclusion | None:
@@ -69,22 +61,16 @@ def overflow(e: Evidence) -> Conclusion | None:
     )
 
 
-def underflow(e: Evidence) -> Conclusion | None:
+@judge_of(
+    "fp16-underflow", 0.92, "scale the loss (torch.amp.GradScaler), or use bf16", "large_loss_scale", "bf16", "fp32",
+    covers=("large_loss_scale", "bf16"), setting={"loss_scale": 65536.0},
+)  # fmt: skip
+def underflow(e: Evidence) -> str | bool:
     """Gradients that fp16 rounds to 0."""
     same, full = e.outcomes.get("same"), e.outcomes.get("fp32")
-    if same is None or full is None or not same.finite or not full.finite:
-        return None
-    if full.zero_share + 0.2 > same.zero_share:
-        return None
-    return Conclusion(
-        cause="fp16-underflow",
-        confidence=0.92,
-        why=f"{same.zero_share:.0%} of the gradients are exactly 0 in fp16 ({full.zero_share:.0%} in fp32)",
-        fix="scale the loss (torch.amp.GradScaler), or use bf16",
-        setting={"loss_scale": 65536.0},
-        worlds=("large_loss_scale", "bf16", "fp32"),
-        covers=("large_loss_scale", "bf16"),
-    )
+    if same is None or full is None or not same.finite or not full.finite or full.zero_share + 0.2 > same.zero_share:
+        return False
+    return f"{same.zero_share:.0%} of the gradients are exactly 0 in fp16 ({full.zero_share:.0%} in fp32)"
 
 
 def eight_bits(e: Evidence) -> Conclusion | None:

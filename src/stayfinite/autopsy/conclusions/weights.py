@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
+from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows, judge_of
 from stayfinite.autopsy.steps.batch_parts import batch_size
 from stayfinite.autopsy.tracing.origin import UNNAMED
 from stayfinite.autopsy.worlds.worlds import too_large
@@ -177,51 +177,35 @@ def driven_off(e: Evidence) -> Conclusion | None:
     )
 
 
-def too_large_to_square(e: Evidence) -> Conclusion | None:
+@judge_of(
+    "exploding-gradient", 0.85,
+    f"normalize the loss, scale inputs and targets to about unit size, {SLOWER_GROWTH}",
+)  # fmt: skip
+def too_large_to_square(e: Evidence) -> str | bool:
     """Finite gradients with an infinite norm, also with earlier weights."""
     same = e.outcomes.get("same")
     if same is None or not too_large(same, e.materials):
-        return None
-    return Conclusion(
-        cause="exploding-gradient",
-        confidence=0.85,
-        why=(
-            f"every gradient is finite, but their squares overflow fp32 (largest {same.largest:.3g}, loss "
-            f"{same.loss:.4g})"
-        ),
-        fix=f"normalize the loss, scale inputs and targets to about unit size, {SLOWER_GROWTH}",
-    )
+        return False
+    sizes = f"largest {same.largest:.3g}, loss {same.loss:.4g}"
+    return f"every gradient is finite, but their squares overflow fp32 ({sizes})"
 
 
-def grown(e: Evidence) -> Conclusion | None:
+@judge_of("exploding-gradient", 0.7, SLOWER_GROWTH)
+def grown(e: Evidence) -> str | bool:
     """Values that grow across layers or time steps until fp32 overflows, with small weights."""
-    readings = e.readings
-    if not readings.overflowed or readings.dtype not in ("float32", "bfloat16") or readings.largest_input < GROWN:
-        return None
-    return Conclusion(
-        cause="exploding-gradient",
-        confidence=0.7,
-        why=(
-            f"{'gradients' if readings.in_backward else 'values'} grow across layers or time steps, up to "
-            f"{readings.largest_input:.3g}, until {readings.operator} in {readings.place} overflows {readings.dtype}"
-        ),
-        fix=SLOWER_GROWTH,
-    )
+    r = e.readings
+    what = f"{'gradients' if r.in_backward else 'values'} grow across layers or time steps, up to {r.largest_input:.3g}"
+    why = f"{what}, until {r.operator} in {r.place} overflows {r.dtype}"
+    return r.overflowed and r.dtype in ("float32", "bfloat16") and r.largest_input >= GROWN and why
 
 
-def exploded(e: Evidence) -> Conclusion | None:
+@judge_of(
+    "lr-too-high", 0.75, "return to a good checkpoint, lower the learning rate, add warmup, clip gradients at 1.0"
+)
+def exploded(e: Evidence) -> str | bool:
     """Finite but exploded weights, with nothing to go back to."""
-    if not (e.readings.overflowed or e.finite_spike):
-        return None
-    largest, name = max(
-        ((float(p.detach().abs().amax()), name) for name, p in e.readings.step.model.named_parameters() if p.numel()),
-        default=(0.0, ""),
-    )
-    if not math.isfinite(largest) or largest < EXPLODED:
-        return None
-    return Conclusion(
-        cause="lr-too-high",
-        confidence=0.75,
-        why=f"{name} reaches {largest:.3g}: the weights exploded before this step",
-        fix="return to a good checkpoint, lower the learning rate, add warmup, clip gradients at 1.0",
-    )
+    named = e.readings.step.model.named_parameters()
+    sizes = ((float(p.detach().abs().amax()), name) for name, p in named if p.numel())
+    largest, name = max(sizes, default=(0.0, "")) if e.readings.overflowed or e.finite_spike else (0.0, "")
+    found = math.isfinite(largest) and largest >= EXPLODED
+    return found and f"{name} reaches {largest:.3g}: the weights exploded before this step"

@@ -20,8 +20,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from stayfinite.errors import StateError
-from stayfinite.state.dtypes import STORED
-from stayfinite.state.tree import decode, encode
+from stayfinite.state.tree import STORED, decode, encode
 
 LONG = 64
 """Longer lists are treated as data, such as words, and not searched."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from stayfinite.doctor.patching.case import Case, Remedy, number_in
-from stayfinite.doctor.patching.text import Text, called, owner_of
+from stayfinite.doctor.patching.text import Case, Remedy, Text, called, number_in, owner_of
 
 
 def _no_zero_grad(case: Case) -> Iterator[str]:

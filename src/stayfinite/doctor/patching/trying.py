@@ -14,10 +14,9 @@ from typing import Any
 
 from stayfinite.doctor.frames import is_users
 from stayfinite.doctor.judges.course import ends
-from stayfinite.doctor.patching.case import Case
 from stayfinite.doctor.patching.loop_remedies import LOOP_REMEDIES
 from stayfinite.doctor.patching.loss_remedies import LOSS_REMEDIES
-from stayfinite.doctor.patching.text import Text
+from stayfinite.doctor.patching.text import Case, Text
 from stayfinite.doctor.session import Seen
 from stayfinite.doctor.told import Told
 

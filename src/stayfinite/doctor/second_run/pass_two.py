@@ -27,8 +27,7 @@ from stayfinite.autopsy.tracing.tracer import Tracer
 from stayfinite.autopsy.worlds.worlds import Materials
 from stayfinite.doctor.explaining import origin_place, sentence
 from stayfinite.doctor.frames import user_frames
-from stayfinite.doctor.gather import Together, inside_another
-from stayfinite.doctor.moments import Backward, meet_backward, moment
+from stayfinite.doctor.moments import Backward, Together, inside_another, meet_backward, moment
 from stayfinite.doctor.replay import is_data
 from stayfinite.doctor.second_run.starting import Answer, Plan
 from stayfinite.doctor.slicing import quoted

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from stayfinite.doctor.frames import place_here, user_frames
-from stayfinite.doctor.gather import names_in
-from stayfinite.doctor.moments import Backward, Early, meet_backward, moment
+from stayfinite.doctor.moments import Backward, Early, meet_backward, moment, names_in
 from stayfinite.doctor.ranks import world_size
 from stayfinite.doctor.record import BadStep, Course, OptimizerSeen
 from stayfinite.doctor.replay import CannotReplay, LossReached, playing

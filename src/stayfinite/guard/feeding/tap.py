@@ -55,24 +55,19 @@ class IndexTap:
         return next((items for place, items in self._recent if place == number), [])
 
 
+KEPT = (
+    "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
+    "prefetch_factor", "persistent_workers",
+)  # fmt: skip
+"""Settings that a tapped loader keeps."""
+
+
 def tapped(loader: DataLoader[Any]) -> tuple[DataLoader[Any], IndexTap] | None:
     """The same loader with a tap; None for an iterable dataset, which has no order."""
     if isinstance(loader.dataset, IterableDataset):
         return None
     tap = IndexTap(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler)
-    order: dict[str, Any] = {"batch_sampler": tap} if loader.batch_sampler is not None else {"sampler": tap}
-    if loader.batch_sampler is None:
-        order["batch_size"] = None
-    settings = {
-        "num_workers": loader.num_workers,
-        "collate_fn": loader.collate_fn,
-        "pin_memory": loader.pin_memory,
-        "in_order": getattr(loader, "in_order", True),
-        "timeout": loader.timeout,
-        "worker_init_fn": loader.worker_init_fn,
-        "multiprocessing_context": loader.multiprocessing_context,
-        "generator": loader.generator,
-        "prefetch_factor": loader.prefetch_factor,
-        "persistent_workers": loader.persistent_workers,
-    }
+    whole = loader.batch_sampler is not None
+    order: dict[str, Any] = {"batch_sampler": tap} if whole else {"sampler": tap, "batch_size": None}
+    settings = {name: getattr(loader, name) for name in KEPT} | {"in_order": getattr(loader, "in_order", True)}
     return DataLoader(loader.dataset, **order, **settings), tap

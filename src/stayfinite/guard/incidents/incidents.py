@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from stayfinite.autopsy.incidents.archive import Archive
+from stayfinite.autopsy.incidents.incident_files import Archive
 from stayfinite.core import spikes
 from stayfinite.core.decision import Code, Decision
 from stayfinite.core.policy import Policy

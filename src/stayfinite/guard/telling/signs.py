@@ -1,6 +1,7 @@
 """Early warnings in sampled steps, and post-training failures in the signals of each; no step is refused for one."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from statistics import median
 from typing import Any
 
@@ -65,17 +66,9 @@ class EarlyWatch:
             if moved:
                 signals[UPDATE, ""] = median(moved)
             for sign in self._signs.take(step, signals):
-                self._recorder.announce(
-                    "early-sign",
-                    step,
-                    f"step {step}: {sign}",
-                    reason=f"{sign}",
-                    signal=sign.signal,
-                    place=sign.place,
-                    value=sign.value,
-                    usual=sign.usual,
-                    places=sign.places,
-                )
+                details = {"reason": f"{sign}", **asdict(sign)}
+                del details["step"]
+                self._recorder.announce("early-sign", step, f"step {step}: {sign}", **details)
 
 
 class PostTrainingWatch:

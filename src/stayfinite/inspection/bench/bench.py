@@ -1,7 +1,5 @@
 """The parts of a training before its first step, and the passes that probes share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,10 +12,9 @@ from torch.optim import Optimizer
 
 from stayfinite.autopsy.steps.batch_parts import batch_items, batch_size, take_rows
 from stayfinite.autopsy.steps.step import Step
-from stayfinite.inspection.bench.first_pass import FirstPass, StillPass, first_pass, still_pass, unable
 from stayfinite.inspection.bench.inputs import names_in_short, without_values
 from stayfinite.inspection.bench.keeping import Keeping
-from stayfinite.inspection.bench.update import Update, one_update
+from stayfinite.inspection.bench.passes import FirstPass, StillPass, Update, first_pass, one_update, still_pass, unable
 from stayfinite.inspection.bench.watch import RefusedIndex
 from stayfinite.state.rng import capture_rng
 

@@ -1,7 +1,5 @@
 """Walk the autograd graph of a loss."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

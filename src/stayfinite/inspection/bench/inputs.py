@@ -1,7 +1,5 @@
 """Find the input tensors of a batch and change them; names of tensors."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any

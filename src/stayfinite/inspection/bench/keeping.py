@@ -3,10 +3,9 @@
 Unlike `state.capture`, which is for states on disk, this gives the same objects their own values back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,48 +13,48 @@ from torch import Tensor, nn
 
 from stayfinite.state.rng import capture_rng, restore_rng
 
-DEVICES = ("cpu", "cuda")
+Switch = tuple[Callable[[], Any], Callable[[Any], object]]
+"""How a switch of torch is read, and how it is set."""
+
+
+def _set_mkldnn(on: bool) -> None:
+    mkldnn: Any = torch.backends.mkldnn
+    if bool(mkldnn.enabled) is not on:
+        mkldnn.enabled = on
+
+
+SWITCHES: dict[str, Switch] = {
+    "grad": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "autocast cpu": (partial(torch.is_autocast_enabled, "cpu"), partial(torch.set_autocast_enabled, "cpu")),
+    "autocast cuda": (partial(torch.is_autocast_enabled, "cuda"), partial(torch.set_autocast_enabled, "cuda")),
+    "dtype cpu": (partial(torch.get_autocast_dtype, "cpu"), partial(torch.set_autocast_dtype, "cpu")),
+    "dtype cuda": (partial(torch.get_autocast_dtype, "cuda"), partial(torch.set_autocast_dtype, "cuda")),
+    "cache": (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    "default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "matmul": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    "deterministic": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    "anomaly": (
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda before: torch.set_anomaly_enabled(*before),
+    ),
+    "benchmark": (
+        lambda: torch.backends.cudnn.benchmark,
+        lambda on: setattr(torch.backends.cudnn, "benchmark", on),
+    ),
+    "mkldnn": (lambda: bool(torch.backends.mkldnn.enabled), _set_mkldnn),
+}
 
 
 def capture_switches() -> dict[str, Any]:
     """Return their values."""
-    mkldnn: Any = torch.backends.mkldnn
-    return {
-        "grad": torch.is_grad_enabled(),
-        "autocast": {
-            device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in DEVICES
-        },
-        "cache": torch.is_autocast_cache_enabled(),
-        "default_dtype": torch.get_default_dtype(),
-        "matmul": torch.get_float32_matmul_precision(),
-        "deterministic": (
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-        ),
-        "anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
-        "benchmark": torch.backends.cudnn.benchmark,
-        "mkldnn": bool(mkldnn.enabled),
-    }
+    return {name: read() for name, (read, _) in SWITCHES.items()}
 
 
 def restore_switches(switches: dict[str, Any]) -> None:
-    """Set them to earlier values."""
-    if capture_switches() == switches:
-        return
-    mkldnn: Any = torch.backends.mkldnn
-    torch.set_grad_enabled(switches["grad"])
-    for device, (enabled, dtype) in switches["autocast"].items():
-        torch.set_autocast_enabled(device, enabled)
-        torch.set_autocast_dtype(device, dtype)
-    torch.set_autocast_cache_enabled(switches["cache"])
-    torch.set_default_dtype(switches["default_dtype"])
-    torch.set_float32_matmul_precision(switches["matmul"])
-    deterministic, only_warn = switches["deterministic"]
-    torch.use_deterministic_algorithms(deterministic, warn_only=only_warn)
-    torch.set_anomaly_enabled(*switches["anomaly"])
-    torch.backends.cudnn.benchmark = switches["benchmark"]
-    if bool(mkldnn.enabled) is not switches["mkldnn"]:
-        mkldnn.enabled = switches["mkldnn"]
+    """Set those that have changed to earlier values."""
+    for name, (read, write) in SWITCHES.items():
+        if read() != switches[name]:
+            write(switches[name])
 
 
 LARGE = 8 << 30

@@ -1,7 +1,5 @@
 """Watch one pass above autograd: parameter use in order, inputs of loss functions."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field

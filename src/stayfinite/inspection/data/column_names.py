@@ -1,7 +1,5 @@
 """Common names of data columns."""
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex

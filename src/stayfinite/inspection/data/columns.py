@@ -32,10 +32,7 @@ class Lengths:
         top = max(lengths)
         if top > self.longest:
             self.longest, self.longest_row = top, rows[lengths.index(top)]
-        if self.limit is not None and top > self.limit:
-            for row, length in zip(rows, lengths, strict=True):
-                if length > self.limit:
-                    self.over.add(row)
+        self.over.add_beyond(self.limit, rows, lengths)
 
     @property
     def rows(self) -> int:
@@ -157,8 +154,7 @@ class TokenIds:
                 self.masked.add(row)
         else:
             self.lengths.take([row], [len(ids)])
-            if self.lengths.limit is not None and len(ids) > self.lengths.limit:
-                self.cut.add(row)
+            self.cut.add_beyond(self.lengths.limit, [row], [len(ids)])
 
 
 MOST_ROWS = 200_000  # rows to tokenize; larger splits are sampled at a fixed interval
@@ -218,21 +214,13 @@ class Tokens:
             # Special tokens of both halves are counted, so subtract those between them.
             whole = [a + b - 1 for a, b in zip(one.lengths, two.lengths, strict=True)]
             self.whole.take(rows, whole)
-            self._beyond(self.cut, rows, whole)
-            self._beyond(self.masked, rows, one.lengths)
-        elif two is not None:
-            self._beyond(self.cut, rows, list(map(max, one.lengths, two.lengths)))
+            self.cut.add_beyond(self.limit, rows, whole)
+            self.masked.add_beyond(self.limit, rows, one.lengths)
         else:
-            self._beyond(self.cut, rows, one.lengths)
+            longest = one.lengths if two is None else list(map(max, one.lengths, two.lengths))
+            self.cut.add_beyond(self.limit, rows, longest)
         for encoded in filter(None, (one, two)):
             self._ids(rows, encoded)
-
-    def _beyond(self, tally: Tally, rows: Sequence[int], lengths: Sequence[int]) -> None:
-        if self.limit is None or max(lengths) <= self.limit:
-            return
-        for row, length in zip(rows, lengths, strict=True):
-            if length > self.limit:
-                tally.add(row)
 
     def _ids(self, rows: Sequence[int], encoded: Encoded) -> None:
         self.tokens += sum(encoded.lengths)
@@ -242,8 +230,6 @@ class Tokens:
                     self.unknown += unknown
                     self.with_unknown.add(row)
         size = self.tokenizer.rows
-        if size is not None and max(encoded.largest, default=-1) >= size:
-            for row, largest in zip(rows, encoded.largest, strict=True):
-                if largest >= size:
-                    self.outside.add(largest)
-                    self.outside_rows.add(row)
+        if size is not None and encoded.largest:
+            self.outside |= {largest for largest in encoded.largest if largest >= size}
+            self.outside_rows.add_beyond(size - 1, rows, encoded.largest)

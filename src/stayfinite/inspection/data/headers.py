@@ -1,7 +1,5 @@
 """Decide whether the first row of a text table holds column names or data."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """``stayfinite check --data``: check training data before training."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,19 +7,9 @@ from typing import Any
 
 from stayfinite.core.settings import Setting, Settings
 from stayfinite.errors import UsageError
-from stayfinite.inspection.data import telling
+from stayfinite.inspection.data import tables, telling
 from stayfinite.inspection.data.headers import WRITTEN, is_header
 from stayfinite.inspection.data.split import Progress, Split, Wanted
-from stayfinite.inspection.data.tables import (
-    characters_table,
-    classes_table,
-    damage_table,
-    lengths_table,
-    lost_characters,
-    mixture_table,
-    numbers_table,
-    scripts_table,
-)
 from stayfinite.inspection.data.telling import foreign_characters, leak_between
 from stayfinite.inspection.data.tokenizers import Tokenizer, tokenizer_of
 from stayfinite.inspection.inspection import Inspection, conclude
@@ -90,7 +78,7 @@ def _concluded(
         if part:
             notes.heading(f"{name} read", part)
     leak = leak_between(train, held) if held is not None else None
-    lost = None if tokenizer is None or train.tokens is None else lost_characters(train, tokenizer.measure)
+    lost = None if tokenizer is None or train.tokens is None else tables.lost_characters(train, tokenizer.measure)
     telling.tell_rows(splits, notes)
     if train.rows:
         telling.tell_copies(splits, leak, notes)
@@ -102,16 +90,16 @@ def _concluded(
             telling.tell_lengths(splits, limit, notes)
         telling.tell_classes(splits, notes)
         telling.tell_numbers(splits, notes)
-    tables = (
-        lengths_table(splits),
-        *map(damage_table, splits),
-        scripts_table(train),
-        mixture_table(train),
-        characters_table(train, lost),
-        classes_table(train, held) if "labels.largest_share" in notes.observed else None,
-        numbers_table(train),
+    drawn = (
+        tables.lengths_table(splits),
+        *map(tables.damage_table, splits),
+        tables.scripts_table(train),
+        tables.mixture_table(train),
+        tables.characters_table(train, lost),
+        tables.classes_table(train, held) if "labels.largest_share" in notes.observed else None,
+        tables.numbers_table(train),
     )
-    notes.tables += [table for table in tables if table is not None]
+    notes.tables += [table for table in drawn if table is not None and table.rows]
     settings = _positions(train, tokenizer, limit, notes)
     return conclude(_writable(notes), settings)
 

@@ -1,7 +1,5 @@
 """Assign columns to roles: source, target, label, id; guessed from names and first rows if not given."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches

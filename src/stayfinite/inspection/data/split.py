@@ -1,7 +1,5 @@
 """Read one split of the data once and collect its statistics."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,8 +9,7 @@ from typing import Any
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.errors import UsageError
 from stayfinite.inspection.data.columns import MOST_ROWS, Lengths, Numbers, TokenIds, Tokens
-from stayfinite.inspection.data.copies import SHORT, Keys, bare
-from stayfinite.inspection.data.places import Places, Tally
+from stayfinite.inspection.data.places import SHORT, Keys, Places, Tally, bare
 from stayfinite.inspection.data.roles import Roles, listed, roles_of
 from stayfinite.inspection.data.tokenizers import Tokenizer
 from stayfinite.inspection.data.values import as_text, missing

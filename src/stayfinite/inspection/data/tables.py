@@ -1,7 +1,5 @@
 """Tables of lengths, characters, damage, classes and numbers."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
@@ -34,11 +32,11 @@ def lost_characters(split: Split, measure: Measure) -> dict[str, str | None]:
     return found
 
 
-def lengths_table(splits: list[Split]) -> Table | None:
+def lengths_table(splits: list[Split]) -> Table:
     """Percentiles of the lengths, one row per side and unit."""
     rows = [row for split in splits for row in _lengths(split)]
     columns = ("rows of", "column", "in", "p50", "p90", "p95", "p99", "longest", "at", "cut")
-    return Table(title="Lengths", columns=columns, rows=tuple(rows)) if rows else None
+    return Table(title="Lengths", columns=columns, rows=tuple(rows))
 
 
 def _lengths(split: Split) -> Iterator[tuple[str, ...]]:
@@ -62,14 +60,11 @@ def _lengths(split: Split) -> Iterator[tuple[str, ...]]:
                 yield (split.name, named[name], lengths.unit, *figures, f"{lengths.longest:,}", place, cut)
 
 
-def scripts_table(split: Split) -> Table | None:
+def scripts_table(split: Split) -> Table:
     """Scripts of the characters beyond ASCII."""
-    characters = split.writing.characters
-    if not characters:
-        return None
     counts: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
-    for character, count in characters.items():
+    for character, count in split.writing.characters.items():
         script = script_of(character)
         counts[script] += count
         kinds[script] += 1
@@ -80,7 +75,7 @@ def scripts_table(split: Split) -> Table | None:
     return Table(title="Beyond ASCII", columns=("script", "different", "times", "of all"), rows=tuple(rows))
 
 
-def mixture_table(split: Split) -> Table | None:
+def mixture_table(split: Split) -> Table:
     """Mixed writing conventions: informative, not a fault."""
     writing, rows = split.writing, []
     if writing.decomposed.count and writing.composed:
@@ -93,14 +88,12 @@ def mixture_table(split: Split) -> Table | None:
     hidden = [f"U+{ord(c):04X} {writing.characters[c]:,}" for c in HIDDEN if writing.characters.get(c)]
     if hidden:
         rows.append(("invisible characters", ", ".join(hidden)))
-    return Table(title="Mixed spellings", columns=("what", "count"), rows=tuple(rows)) if rows else None
+    return Table(title="Mixed spellings", columns=("what", "count"), rows=tuple(rows))
 
 
-def characters_table(split: Split, lost: dict[str, str | None] | None) -> Table | None:
+def characters_table(split: Split, lost: dict[str, str | None] | None) -> Table:
     """Characters beyond ASCII; first those that the tokenizer loses."""
     characters = split.writing.characters
-    if not characters:
-        return None
     order = sorted(
         characters,
         key=lambda c: (c not in (lost or {}), lost is not None and lost.get(c, c) is not None, -characters[c], c),
@@ -125,7 +118,7 @@ def _fate(character: str, lost: dict[str, str | None]) -> str:
     return "unknown" if back is None else f"becomes {back}" if back.strip() else "dropped"
 
 
-def damage_table(split: Split) -> Table | None:
+def damage_table(split: Split) -> Table:
     """Kinds of damage, with one example each."""
     rows = [
         (KINDS[kind], f"{tally.count:,}", split.places.tallied(tally), split.writing.sample[kind])
@@ -133,7 +126,7 @@ def damage_table(split: Split) -> Table | None:
         if tally.count
     ]
     columns = ("damage", "rows", "where", "for example")
-    return Table(title=f"Damaged text ({split.name})", columns=columns, rows=tuple(rows)) if rows else None
+    return Table(title=f"Damaged text ({split.name})", columns=columns, rows=tuple(rows))
 
 
 def classes_table(train: Split, held: Split | None) -> Table | None:
@@ -155,7 +148,7 @@ def classes_table(train: Split, held: Split | None) -> Table | None:
     return Table(title="Classes", columns=("class", "rows", "share", "in validation"), rows=tuple(rows))
 
 
-def numbers_table(split: Split) -> Table | None:
+def numbers_table(split: Split) -> Table:
     """Range and gaps of every numeric column."""
     rows = [
         (
@@ -171,4 +164,4 @@ def numbers_table(split: Split) -> Table | None:
     more = len(split.numbers) - len(rows)
     title = "Numbers" + (f", {len(rows)} of {len(split.numbers)} columns" if more else "")
     columns = ("column", "smallest", "largest", "missing", "not finite", "no numbers")
-    return Table(title=title, columns=columns, rows=tuple(rows)) if rows else None
+    return Table(title=title, columns=columns, rows=tuple(rows))

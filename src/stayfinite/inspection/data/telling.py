@@ -1,13 +1,10 @@
 """Compare the splits, and turn statistics into facts for the rules and check list lines."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 
 from stayfinite.inspection.data import column_names as names
-from stayfinite.inspection.data.copies import Twins, shared_between, twins_in
-from stayfinite.inspection.data.places import FIRST, Tally
+from stayfinite.inspection.data.places import FIRST, Tally, Twins, shared_between, twins_in
 from stayfinite.inspection.data.split import Split
 from stayfinite.inspection.data.writing import KINDS
 from stayfinite.inspection.notes import Notes

@@ -1,12 +1,12 @@
 """Tokenizers of all kinds: how they measure text, and how they are loaded from disk."""
 
-from __future__ import annotations
-
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,6 +126,7 @@ def _clean(text: str) -> str:
 
 UNLIMITED = 1_000_000  # a `model_max_length` of this or more means no limit
 SEQ2SEQ = ("t5", "bart", "marian", "pegasus", "m2m", "nllb", "fsmt", "blenderbot", "prophetnet", "opus")
+PIECES = ("spiece.model", "tokenizer.model", "sentencepiece.bpe.model", "source.spm")
 _AGAIN = "save it again with tokenizer.save_pretrained, or download it again"
 
 
@@ -174,15 +175,8 @@ def _from_directory(path: Path, name: str) -> Tokenizer:
         measure = Bytes()
     elif (path / "tokenizer.json").is_file():
         measure = _from_json(path / "tokenizer.json", settings)
-    elif found := next(
-        (
-            path / file
-            for file in ("spiece.model", "tokenizer.model", "sentencepiece.bpe.model", "source.spm")
-            if (path / file).is_file()
-        ),
-        None,
-    ):
-        measure = _from_pieces(found)
+    elif found := [path / file for file in PIECES if (path / file).is_file()]:
+        measure = _from_pieces(found[0])
     elif (path / "vocab.txt").is_file() or (path / "vocab.json").is_file() or settings:
         measure = _through_transformers(path)
     else:
@@ -214,13 +208,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _from_json(path: Path, settings: dict[str, Any] | None) -> Vocabulary:
-    with MissingExtra.unless("tokenizers", extra="hf", what_for=f"counting tokens with {path.name}"):
-        import tokenizers
-    try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    with _read_with("tokenizers", f"counting tokens with {path.name}", f"{path} is not a valid tokenizer") as library:
+        tokenizer = library.Tokenizer.from_file(str(path))
         model = json.loads(path.read_text(encoding="utf-8")).get("model") or {}
-    except Exception as error:  # tokenizers raises bare exceptions
-        raise UsageError(f"{path} is not a valid tokenizer: {str(error)[:160]}", fix=_AGAIN) from error
     unknown = model.get("unk_token")
     if unknown is None and isinstance(model.get("unk_id"), int) and not model.get("byte_fallback"):
         unknown = tokenizer.id_to_token(model["unk_id"])
@@ -231,23 +221,26 @@ def _from_json(path: Path, settings: dict[str, Any] | None) -> Vocabulary:
 
 
 def _from_pieces(path: Path) -> Vocabulary:
-    with MissingExtra.unless("sentencepiece", extra="hf", what_for=f"counting tokens with {path.name}"):
-        import sentencepiece
-    try:
-        return pieces(sentencepiece.SentencePieceProcessor(model_file=str(path)))
-    except Exception as error:  # sentencepiece raises RuntimeError, TypeError and its own errors
-        text = f"{path} is not a valid SentencePiece model: {str(error)[:160]}"
-        raise UsageError(text, fix=_AGAIN) from error
+    wrong = f"{path} is not a valid SentencePiece model"
+    with _read_with("sentencepiece", f"counting tokens with {path.name}", wrong) as library:
+        return pieces(library.SentencePieceProcessor(model_file=str(path)))
 
 
 def _through_transformers(path: Path) -> Vocabulary:
-    with MissingExtra.unless("transformers", extra="hf", what_for=f"the tokenizer in {path}"):
-        import transformers
+    wrong = f"{path}: transformers cannot load a tokenizer from it"
+    with _read_with("transformers", f"the tokenizer in {path}", wrong) as library:
+        return slow(library.AutoTokenizer.from_pretrained(str(path), local_files_only=True))
+
+
+@contextmanager
+def _read_with(name: str, what_for: str, wrong: str) -> Iterator[Any]:
+    """Context with the library that reads a tokenizer; whatever it raises says that the file is wrong."""
+    with MissingExtra.unless(name, extra="hf", what_for=what_for):
+        library = import_module(name)
     try:
-        return slow(transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True))
-    except Exception as error:  # tokenizer files can cause any error
-        text = f"{path}: transformers cannot load a tokenizer from it: {str(error)[:160]}"
-        raise UsageError(text, fix=_AGAIN) from error
+        yield library
+    except Exception as error:  # bare exceptions, RuntimeError, TypeError and errors of their own
+        raise UsageError(f"{wrong}: {str(error)[:160]}", fix=_AGAIN) from error
 
 
 def _cached(name: str) -> Path:

@@ -1,7 +1,5 @@
 """Interpret a cell: missing, text or number."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

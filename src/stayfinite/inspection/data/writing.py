@@ -1,7 +1,5 @@
 """Characters beyond ASCII, and which of them are encoding damage."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

@@ -1,7 +1,5 @@
 """Evaluation and saving with transformers' Trainer: what it refuses at the start or hours later."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """`check --fix`: change single values in config files. Each change is confirmed by a second check."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import os

@@ -1,7 +1,5 @@
 """Unknown names of flags, of keys in a framework's config file, and of call arguments."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Sequence

@@ -1,33 +1,29 @@
 """`stayfinite check FILES`: predict failures from the files alone; nothing is executed."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from stayfinite.core.finding import Finding, Place
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting, Settings
 from stayfinite.errors import UsageError
-from stayfinite.inspection.files.batches import look_at_batches
-from stayfinite.inspection.files.card import look_at_card
+from stayfinite.inspection.files.card import look_at_card, look_at_memory_savers
 from stayfinite.inspection.files.evaluation import look_at_evaluation
 from stayfinite.inspection.files.flags import look_at_flags
 from stayfinite.inspection.files.learning_rate import look_at_learning_rate
-from stayfinite.inspection.files.lengths import look_at_lengths
-from stayfinite.inspection.files.memory_savers import look_at_memory_savers
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import Plan
 from stayfinite.inspection.files.post_training import look_at_post_training
 from stayfinite.inspection.files.precision import look_at_eight_bits, look_at_precision
 from stayfinite.inspection.files.schedule import look_at_clipping, look_at_schedule
-from stayfinite.inspection.files.sources import COMMAND, Source, missing_script, read_sources
-from stayfinite.inspection.files.wholeness import MEND, broken_in
-from stayfinite.inspection.ignoring import BadIgnore, Remark, remarks_in, without_ignored
+from stayfinite.inspection.files.sizes import look_at_batches, look_at_lengths
+from stayfinite.inspection.files.sources import COMMAND, MEND, Source, broken_in, missing_script, read_sources
 from stayfinite.inspection.inspection import Inspection, conclude
 from stayfinite.inspection.notes import CONTRADICTION, Line, Notes, ruled
+from stayfinite.inspection.project import BadIgnore, Remark, remarks_in, without_ignored
 from stayfinite.readers.configs.spans import Span, spans_of
 from stayfinite.rules.cards import card_asked_for
 from stayfinite.rules.facts import Facts
@@ -230,11 +226,6 @@ def inspect_each(runs: Sequence[Sequence[str]], look: Callable[[Sequence[str]], 
             continue
         lines = [replace(line, group=f"{name}: {line.group}") for line in found.lines] if len(runs) > 1 else found.lines
         parts.append(replace(found, lines=lines))
-    return Inspection(
-        banner=list(dict(pair for part in parts for pair in part.banner).items()),
-        lines=[line for part in parts for line in part.lines],
-        findings=[finding for part in parts for finding in part.findings],
-        tables=[table for part in parts for table in part.tables],
-        ignored=[each for part in parts for each in part.ignored],
-        edits=[edit for part in parts for edit in part.edits],
-    )
+    names = ("lines", "findings", "tables", "ignored", "edits")
+    joined: dict[str, Any] = {name: [each for part in parts for each in getattr(part, name)] for name in names}
+    return Inspection(banner=list(dict(pair for part in parts for pair in part.banner).items()), **joined)

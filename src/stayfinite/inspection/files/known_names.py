@@ -3,8 +3,6 @@
 Names of several releases are included: a renamed setting is not a typo.
 """
 
-from __future__ import annotations
-
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())

@@ -1,7 +1,5 @@
 """Setting names: their last part, and the known name closest to a typo."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from functools import lru_cache

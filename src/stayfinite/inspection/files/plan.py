@@ -1,7 +1,5 @@
 """The planned training: the settings of all sources, and the kind of training they describe."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Sequence

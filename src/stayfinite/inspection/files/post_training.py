@@ -1,7 +1,5 @@
 """RL and preference training: algorithm, sampling, policy limits, reference, value head, end token."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import islice

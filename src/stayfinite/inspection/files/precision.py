@@ -1,15 +1,12 @@
 """The planned precision: at most one 16-bit format that suits the model, with fp32 weights; fp8 where it works."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import product
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting, Settings
-from stayfinite.inspection.files.handed import OPTIMIZERS
-from stayfinite.inspection.files.learning_rate import optimizer_of
+from stayfinite.inspection.files.learning_rate import OPTIMIZERS, optimizer_of
 from stayfinite.inspection.files.names import first_steps, last_step
 from stayfinite.inspection.files.plan import Plan
 from stayfinite.inspection.files.post_training import VERL

@@ -1,14 +1,11 @@
 """The learning-rate schedule and gradient clipping: a warmup if needed, and no limit switched off where it matters."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting, Settings
-from stayfinite.inspection.files.handed import counting_clip, counting_rates
-from stayfinite.inspection.files.learning_rate import model_kind, optimizer_of, trained
+from stayfinite.inspection.files.learning_rate import counting_clip, counting_rates, model_kind, optimizer_of, trained
 from stayfinite.inspection.files.names import first_steps, last_step
 from stayfinite.inspection.files.plan import Plan, shown
 from stayfinite.inspection.notes import Notes

@@ -1,13 +1,11 @@
 """Alternative ways to run a training: compared side by side, as a table, and in advice."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stayfinite.inspection.memory.estimating import MIB, Estimate, estimate
-from stayfinite.inspection.memory.plan import PRECISIONS, Plan, Shape
+from stayfinite.inspection.memory.plan import PRECISIONS, BaseChoice, Plan, Shape
 from stayfinite.inspection.notes import Table
 from stayfinite.rules.cards import Card, card_asked_for
 from stayfinite.rules.model_families import SUREST, family_of
@@ -203,19 +201,13 @@ def _rescue(shape: Shape, plan: Plan, card: Card) -> str:
     frozen = PRECISIONS["pure-bf16"] if card.bf16 else half
     lora = plan.lora or RANK
     thrift = replace(plan, batch=1, checkpointing=True)
-    attempts = (
-        ("--optimizer adamw-8bit", replace(thrift, precision=half, optimizer="adamw-8bit")),
-        ("--optimizer adafactor", replace(thrift, precision=half, optimizer="adafactor")),
-        (f"adapters (--lora {lora})", replace(thrift, precision=frozen, lora=lora)),
-        (
-            f"adapters on 8-bit weights (--lora {lora} --base 8bit)",
-            replace(thrift, precision=half, lora=lora, base="8bit"),
-        ),
-        (
-            f"adapters on 4-bit weights (--lora {lora} --base 4bit)",
-            replace(thrift, precision=half, lora=lora, base="4bit"),
-        ),
-    )
+    cheap = replace(thrift, precision=half)
+    attempts = [(f"--optimizer {name}", replace(cheap, optimizer=name)) for name in ("adamw-8bit", "adafactor")]
+    attempts.append((f"adapters (--lora {lora})", replace(thrift, precision=frozen, lora=lora)))
+    bases: tuple[BaseChoice, ...] = ("8bit", "4bit")
+    for base in bases:
+        words = f"adapters on {base.replace('bit', '-bit')} weights (--lora {lora} --base {base})"
+        attempts.append((words, replace(cheap, lora=lora, base=base)))
     for what, attempt in attempts:
         if plan.lora and not attempt.lora:
             continue

@@ -1,7 +1,5 @@
 """Simulate a training step part by part to find its peak memory."""
 
-from __future__ import annotations
-
 import difflib
 from dataclasses import dataclass
 
@@ -51,15 +49,9 @@ OPTIMIZERS = {
 }
 
 _ALSO = {
-    "adam": "adamw",
-    "adamw-torch": "adamw",
-    "adamw-torch-fused": "adamw-fused",
-    "fused": "adamw-fused",
-    "adamw-bnb-8bit": "adamw-8bit",
-    "paged-adamw-8bit": "adamw-8bit",
-    "adam-8bit": "adamw-8bit",
-    "adam8bit": "adamw-8bit",
-    "adamw8bit": "adamw-8bit",
+    **dict.fromkeys(("adam", "adamw-torch"), "adamw"),
+    **dict.fromkeys(("fused", "adamw-torch-fused"), "adamw-fused"),
+    **dict.fromkeys(("adamw-bnb-8bit", "paged-adamw-8bit", "adam-8bit", "adam8bit", "adamw8bit"), "adamw-8bit"),
     "sgd-momentum": "sgd",
 }
 
@@ -118,29 +110,22 @@ def weights_of(layout: Layout, plan: Plan) -> Weights:
     optimizer = optimizer_named(plan.optimizer)
     adapters = sum(adapters_in(part, plan) for part in parts)
     largest = max(max(part.matrices // (1 if part.name == "output" else 3), part.table) for part in parts)
-    held = (matrices + tables + vectors) * stored
+    whole = matrices + tables + vectors
+    held = whole * stored
     if plan.base != "full":
         # Only the blocks' matrices are quantized. The rest becomes fp32 for training.
         held = int((matrices - output) * _QUANTISED[plan.base]) + (output + tables + vectors) * 4
     if plan.lora:
-        return Weights(
-            count=matrices + tables + vectors + adapters,
-            trained=adapters,
-            held=held + adapters * ADAPTER,
-            gradients=adapters * ADAPTER,
-            state=optimizer.state(matrices=adapters, tables=0, vectors=0, stored=ADAPTER),
-            step=optimizer.step(weights=adapters, largest=adapters // max(1, len(parts)), stored=ADAPTER),
-        )
+        state = optimizer.state(matrices=adapters, tables=0, vectors=0, stored=ADAPTER)
+        step = optimizer.step(weights=adapters, largest=adapters // max(1, len(parts)), stored=ADAPTER)
+        own = adapters * ADAPTER
+        count, held = whole + adapters, held + own
+        return Weights(count=count, trained=adapters, held=held, gradients=own, state=state, step=step)
     # If no table is separate, the output matrix is also the embedding.
     shared = 0 if tables else output
-    return Weights(
-        count=matrices + tables + vectors,
-        trained=matrices + tables + vectors,
-        held=held,
-        gradients=held,
-        state=optimizer.state(matrices=matrices - shared, tables=tables + shared, vectors=vectors, stored=stored),
-        step=optimizer.step(weights=matrices + tables + vectors, largest=largest, stored=stored),
-    )
+    state = optimizer.state(matrices=matrices - shared, tables=tables + shared, vectors=vectors, stored=stored)
+    step = optimizer.step(weights=whole, largest=largest, stored=stored)
+    return Weights(count=whole, trained=whole, held=held, gradients=held, state=state, step=step)
 
 
 MIB = 1 << 20

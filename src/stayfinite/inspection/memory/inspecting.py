@@ -1,20 +1,53 @@
 """``stayfinite check --memory``: compare the memory of a training step with a GPU."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
-from typing import get_args
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple, get_args
 
 from stayfinite.errors import UsageError
 from stayfinite.inspection.inspection import Inspection, conclude
 from stayfinite.inspection.memory.columns import Column, advice, columns, size, table_of
 from stayfinite.inspection.memory.estimating import optimizer_named
 from stayfinite.inspection.memory.finding_the_model import find_shape, numbers_on_disk
-from stayfinite.inspection.memory.installed_transformers import Installed, installed_transformers
-from stayfinite.inspection.memory.plan import PRECISIONS, AttentionChoice, BaseChoice, Plan, Shape
+from stayfinite.inspection.memory.plan import PRECISIONS, AttentionChoice, BaseChoice, BiasKernel, Plan, Shape
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.cards import Card, card_asked_for
+
+
+class Installed(NamedTuple):
+    """The version, and the kernel for T5's attention."""
+
+    version: str
+    """Empty if it is not installed."""
+    bias_kernel: BiasKernel
+
+
+def installed_transformers() -> Installed:
+    """Inspect the installed transformers; if there is none, assume the middle variant."""
+    try:
+        spec = find_spec("transformers")
+        version = metadata.version("transformers")
+    except (ImportError, ValueError):
+        return Installed("", "math")
+    if spec is None or spec.origin is None:
+        return Installed("", "math")
+    return Installed(version, bias_kernel_in(Path(spec.origin).parent))
+
+
+def bias_kernel_in(package: Path) -> BiasKernel:
+    """The kernel for attention with a bias in this transformers package."""
+    try:
+        model = (package / "models" / "t5" / "modeling_t5.py").read_text(encoding="utf-8")
+        bridge = (package / "integrations" / "sdpa_attention.py").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return "math"
+    if "_supports_sdpa = True" not in model:
+        return "eager"
+    return "efficient" if "position_bias_mask.contiguous()" in bridge else "math"
+
 
 HOPPER = (9, 0)
 MOST = 1 << 24  # limit of rows, tokens and ranks
@@ -82,17 +115,13 @@ class MemoryRequest:
     def plan(self, card: Card | None, library: Installed) -> Plan:
         """The step in fp32 without checkpointing; columns vary both."""
         return Plan(
-            batch=self.batch,
-            seq=self.seq,
+            **{name: getattr(self, name) for name in ("batch", "seq", "padded", "base", "accumulate")},
             target_seq=self.target_seq or self.seq,
             precision=PRECISIONS["fp32"],
             attention=self.attention or "sdpa",
             bias_kernel=library.bias_kernel,
-            padded=self.padded,
             optimizer=optimizer_named(self.optimizer).name,
             lora=self.lora or 0,
-            base=self.base,
-            accumulate=self.accumulate,
             flash=card is None or card.flash_attention_2,
             hopper=card is None or card.capability >= HOPPER,
         )

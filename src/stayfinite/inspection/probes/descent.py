@@ -1,7 +1,5 @@
 """Take a few real optimizer steps on one batch with fixed random numbers, then undo them."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Iterator

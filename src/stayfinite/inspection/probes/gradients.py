@@ -1,7 +1,5 @@
 """Gradients: missing, zero, non-finite, their trend over depth, and what one step changes."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -14,8 +12,8 @@ from torch import Tensor, nn
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.inspection.bench.bench import Bench
-from stayfinite.inspection.bench.first_pass import first_pass
 from stayfinite.inspection.bench.inputs import names_in_short
+from stayfinite.inspection.bench.passes import first_pass
 from stayfinite.inspection.notes import Notes
 from stayfinite.inspection.probes.loss import checkpointing_warnings, explain, note_checkpointing, told_error
 

@@ -1,7 +1,5 @@
 """The graph: unregistered parameters, ignored inputs, leaks between samples or from later tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -11,16 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from stayfinite.autopsy.steps.batch_parts import batch_items, batch_size
+from stayfinite.inspection.bench import inputs as bench_inputs
 from stayfinite.inspection.bench.bench import Bench
-from stayfinite.inspection.bench.first_pass import StillPass, still_pass
-from stayfinite.inspection.bench.inputs import (
-    emptied,
-    has_graph,
-    inputs_of,
-    names_in_short,
-    with_inputs,
-    with_other_row,
-)
+from stayfinite.inspection.bench.passes import StillPass, still_pass
 from stayfinite.inspection.bench.watch import LossCall, Seen
 from stayfinite.inspection.notes import Notes
 from stayfinite.inspection.probes.gradients import nudge
@@ -56,7 +47,9 @@ def leak_between_samples(bench: Bench, inputs: list[str], *, fresh: bool = False
     classes = {int(each.shape[1]) for each in scores if each.shape[0] != each.shape[1]}
     leaks = []
     for row in (0, rows - 1):
-        other = still_pass(bench.step, with_inputs(bench.few, changed, partial(with_other_row, row=row)))
+        other = still_pass(
+            bench.step, bench_inputs.with_inputs(bench.few, changed, partial(bench_inputs.with_other_row, row=row))
+        )
         leaks.append(_compared(base, other, row, rows, classes))
         # Both directions: if time is the first dimension, only the past affects the future.
         if leaks[-1] is None or leaks[-1].share < NOTHING:
@@ -237,9 +230,9 @@ def look(bench: Bench, notes: Notes) -> None:
 
 def _look_at_input(bench: Bench, notes: Notes) -> None:
     base = bench.still
-    inputs = inputs_of(bench.few, base.seen.losses)
-    other = with_inputs(bench.few, inputs, emptied)
-    if not inputs or all(torch.equal(emptied(item), item) for item in inputs.values()):
+    inputs = bench_inputs.inputs_of(bench.few, base.seen.losses)
+    other = bench_inputs.with_inputs(bench.few, inputs, bench_inputs.emptied)
+    if not inputs or all(torch.equal(bench_inputs.emptied(item), item) for item in inputs.values()):
         notes.check("Graph", IGNORED, skipped="inputs cannot be told from labels and masks")
         return
     try:
@@ -252,17 +245,19 @@ def _look_at_input(bench: Bench, notes: Notes) -> None:
     except Exception as error:  # not every model accepts an empty input
         notes.check("Graph", IGNORED, seen=f"forward fails without it: {type(error).__name__}")
         return
-    names = names_in_short([name.removeprefix("batch.") for name in inputs])
+    names = bench_inputs.names_in_short([name.removeprefix("batch.") for name in inputs])
     notes.saw("loss.ignores_input", ignored, names)
     notes.check("Graph", IGNORED, "input-ignored", seen=f"emptied {names}")
 
 
 def _look_at_samples(bench: Bench, notes: Notes) -> None:
-    inputs = list(inputs_of(bench.few, bench.still.seen.losses))
+    inputs = list(bench_inputs.inputs_of(bench.few, bench.still.seen.losses))
     why_not = ""
     if (batch_size(bench.few) or 0) < 2 or not inputs:
         why_not = "one row only, or rows cannot be told apart"
-    elif has_graph(bench.batch) or any(isinstance(m, nn.RNNBase) and not m.batch_first for m in bench.model.modules()):
+    elif bench_inputs.has_graph(bench.batch) or any(
+        isinstance(m, nn.RNNBase) and not m.batch_first for m in bench.model.modules()
+    ):
         why_not = "rows of this batch may belong together"
     elif not all(p.is_floating_point() for p in bench.model.parameters()):
         why_not = "quantized layers round over the whole batch"

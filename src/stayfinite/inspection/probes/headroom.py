@@ -1,6 +1,4 @@
-"""Precision headroom: modules beyond the fp16 range, bf16 rounding, the loss scale that fp16 needs."""
-
-from __future__ import annotations
+"""Precision: modules beyond the fp16 range, bf16 rounding, the loss scale that fp16 needs; autocast and scaler."""
 
 import math
 
@@ -8,7 +6,9 @@ import torch
 
 from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.bench.inputs import error_in_words
+from stayfinite.inspection.bench.passes import one_update
 from stayfinite.inspection.notes import Notes, Table
+from stayfinite.inspection.probes.descent import at_planned_rate
 from stayfinite.inspection.probes.operators import LARGEST
 from stayfinite.inspection.probes.ranges import Overflow, Ranges, ranges_of
 
@@ -126,3 +126,63 @@ def _scale(scale: float) -> str:
 
 def _times(factor: float) -> str:
     return f"{factor:.1f}x" if factor < 1000 else f"{factor:.1e}x"
+
+
+MIXED = "Mixed precision"
+AUTOCAST = "autocast"
+SCALER = "gradient scaler"
+CLIPPING = "clipping and unscaling order"
+UPDATES = "updates of half-precision weights"
+
+
+def look_at_mixed_precision(bench: Bench, notes: Notes) -> None:
+    """Compare the dtypes of the forward pass with the scaler and the weights."""
+    scaled = bench.working_scaler is not None
+    counts = notes.observed.get("training.products")
+    if counts is None:
+        notes.check(MIXED, AUTOCAST, "autocast-missing", skipped="the forward pass failed")
+    else:
+        _look_at_autocast(bench, notes, counts.value, scaled=scaled)
+    _look_at_weights(bench, notes, scaled=scaled)
+    if scaled:
+        reason = "the loop is not run; `stayfinite check train.py` reads it"
+        notes.check(MIXED, CLIPPING, "clip-before-unscale", skipped=reason)
+
+
+def _look_at_autocast(bench: Bench, notes: Notes, counts: dict[str, int], *, scaled: bool) -> None:
+    halves = {name: counts[name] for name in ("fp16", "bf16") if counts.get(name)}
+    told = ", ".join(f"{count} in {name}" for name, count in counts.items()) or "none"
+    seen = f"matrix products in the forward pass: {told}"
+    if bench.precision is not None and not halves:
+        notes.check(MIXED, AUTOCAST, "autocast-missing", skipped=f"{bench.precision} is entered outside forward")
+    elif scaled and any(counts.values()):
+        notes.saw("autocast.half_operations", sum(halves.values()), "one forward pass")
+        notes.check(MIXED, AUTOCAST, "autocast-missing", seen=seen)
+    else:
+        notes.check(MIXED, AUTOCAST, "autocast-missing", seen=seen if halves else f"none; {seen}")
+    if "fp16" in halves:
+        notes.saw("scaler.missing", not scaled and not _in_half(bench, torch.float16), "preflight(scaler=...)")
+    elif "bf16" in halves:
+        notes.saw("scaler.without_fp16", scaled, "preflight(scaler=...)")
+    given = "no scaler" if bench.working_scaler is None else f"a scaler at {bench.working_scaler.get_scale():g}"
+    in_use = " and ".join(halves) or "fp32"
+    notes.check(MIXED, SCALER, "scaler-missing", "scaler-without-fp16", seen=f"{given}, computing in {in_use}")
+
+
+def _look_at_weights(bench: Bench, notes: Notes, *, scaled: bool) -> None:
+    notes.saw("optimizer.half_parameters_scaled", scaled and _in_half(bench, torch.float16), "param_groups")
+    if not _in_half(bench, torch.bfloat16):
+        return
+    with at_planned_rate(bench):  # a warmup starts at 0, where every update is lost
+        update = one_update(bench.optimizer, bench.trainable, bench.first, bench.kept)
+    if update.error or update.lost is None:
+        reason = update.error or "no half-precision weight has a gradient"
+        notes.check(MIXED, UPDATES, "bf16-lost-updates", skipped=reason)
+        return
+    notes.saw("update.lost_share", update.lost, "one step of the optimizer")
+    notes.check(MIXED, UPDATES, "bf16-lost-updates", seen=f"{update.lost:.0%} of them round to 0")
+
+
+def _in_half(bench: Bench, dtype: torch.dtype) -> bool:
+    """Whether the optimizer has trainable parameters of this dtype."""
+    return any(p.dtype is dtype and p.requires_grad for group in bench.optimizer.param_groups for p in group["params"])

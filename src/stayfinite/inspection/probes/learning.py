@@ -1,7 +1,5 @@
 """The learning test: the loss on one batch falls within a few steps, or the reason is found."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator
@@ -11,19 +9,9 @@ from torch import Tensor
 from stayfinite.autopsy.tracing.looking import dense
 from stayfinite.errors import UsageError
 from stayfinite.inspection.bench.bench import FEW, Bench
-from stayfinite.inspection.bench.update import one_update
+from stayfinite.inspection.bench.passes import one_update
 from stayfinite.inspection.notes import Notes
-from stayfinite.inspection.probes.descent import (
-    CLEARLY,
-    RESOLUTION,
-    Descent,
-    Rates,
-    affordable,
-    at_planned_rate,
-    descend,
-    planned_rate,
-    warms_up,
-)
+from stayfinite.inspection.probes import descent
 from stayfinite.inspection.probes.lr_range import RANGE, look_at_rates
 
 GROUP = "Learning"
@@ -63,8 +51,8 @@ def _look_at_descent(bench: Bench, notes: Notes) -> None:
     if reason:
         notes.check(GROUP, TITLE, *REASONS, skipped=reason)
         return
-    steps = affordable(_seconds_a_step(bench), bench.steps, BUDGET)
-    ramp = warms_up(bench)
+    steps = descent.affordable(_seconds_a_step(bench), bench.steps, BUDGET)
+    ramp = descent.warms_up(bench)
     taken = _descend(bench, steps, lambda number: (number + 1) / steps if ramp else 1.0)
     if taken.error:
         notes.check(GROUP, TITLE, *REASONS, skipped=f"the optimizer's step fails: {taken.error}")
@@ -75,7 +63,7 @@ def _look_at_descent(bench: Bench, notes: Notes) -> None:
 class _Looking:
     """Interprets the steps taken, and decides which more to take."""
 
-    def __init__(self, bench: Bench, notes: Notes, taken: Descent, steps: int) -> None:
+    def __init__(self, bench: Bench, notes: Notes, taken: descent.Descent, steps: int) -> None:
         self._bench, self._notes, self._taken, self._steps = bench, notes, taken, steps
         self._first = taken.losses[0]
         self._noise = _noise(bench, taken)
@@ -92,9 +80,9 @@ class _Looking:
         elif not taken.moved:
             self._notes.saw("learning.falls", False, f"{taken.course()}, and no weight moves")
             self._say("no weight moves")
-        elif self._noise > max(abs(taken.expected) * self._steps, RESOLUTION * abs(self._first)):
+        elif self._noise > max(abs(taken.expected) * self._steps, descent.RESOLUTION * abs(self._first)):
             self._skip(f"re-running the step changes the loss by {self._noise:.2g}")
-        elif abs(taken.expected) * self._steps < RESOLUTION * abs(self._first) and taken.drop > -self._slack():
+        elif abs(taken.expected) * self._steps < descent.RESOLUTION * abs(self._first) and taken.drop > -self._slack():
             falls = self._ask_for_a_higher_rate()
             seen = "it falls at a much higher rate" if falls else "it does not fall at a higher rate either"
             self._say(f"rate too small to see a fall in {self._steps} steps; {seen}")
@@ -137,24 +125,24 @@ class _Looking:
                 break
         return False
 
-    def _is_far_below(self, slower: Descent, taken: Descent) -> bool:
+    def _is_far_below(self, slower: descent.Descent, taken: descent.Descent) -> bool:
         if not all(map(math.isfinite, taken.losses)):
             return True
         fallen = max(0.0, self._first - taken.end)
         gap = taken.end - slower.end
-        least = max(CLEARLY * abs(self._first), FURTHER * self._noise)
+        least = max(descent.CLEARLY * abs(self._first), FURTHER * self._noise)
         return gap > max(least, min((FURTHER - 1.0) * fallen, FAR * abs(self._first)))
 
     def _ask_for_a_higher_rate(self) -> bool:
         """Whether the loss clearly falls at a much higher rate; then also record the update size."""
         faster = ((factor, self._again(factor)) for factor in FASTER)
-        clearly = max(CLEARLY, 5 * KNOWN_TO_STAND_STILL if self._bench.stalled else 0.0) * abs(self._first)
+        clearly = max(descent.CLEARLY, 5 * KNOWN_TO_STAND_STILL if self._bench.stalled else 0.0) * abs(self._first)
         found = next(((f, each) for f, each in faster if each.falls(self._noise) and each.drop > clearly), None)
         if found is None:
             return False
         if self._bench.stalled:
             self._notes.saw("learning.falls_at_higher", found[0], found[1].course())
-        with at_planned_rate(self._bench):
+        with descent.at_planned_rate(self._bench):
             update = one_update(self._bench.optimizer, self._bench.trainable, self._bench.first, self._bench.kept)
         if update.ratios:
             self._notes.saw("update_ratio.largest", max(update.ratios.values()), "one step of the optimizer")
@@ -163,16 +151,16 @@ class _Looking:
     def _slower(self) -> Iterator[float]:
         """Smaller and smaller multipliers of the rate."""
         yield from SLOWER
-        planned, factor = max(map(planned_rate, self._bench.optimizer.param_groups)), SLOWER[-1]
+        planned, factor = max(map(descent.planned_rate, self._bench.optimizer.param_groups)), SLOWER[-1]
         while math.isfinite(planned) and planned * factor > LOWEST:
             factor *= 1e-3
             yield factor
 
-    def _again(self, factor: float, clip: float | None = None) -> Descent:
+    def _again(self, factor: float, clip: float | None = None) -> descent.Descent:
         return _descend(self._bench, self._steps, lambda _: factor, clip=clip)
 
     def _slack(self) -> float:
-        return max(self._noise, RESOLUTION * abs(self._first))
+        return max(self._noise, descent.RESOLUTION * abs(self._first))
 
     def _say(self, seen: str) -> None:
         seen += f", with {FEW} rows of the batch" if self._bench.lean is not self._bench.step else ""
@@ -203,30 +191,32 @@ def _obstacle(bench: Bench) -> str:
 def _seconds_a_step(bench: Bench) -> float:
     """Time of the first pass; if long, of another one, because the first includes one-time costs."""
     first = bench.first.seconds
-    if affordable(first, bench.steps, BUDGET) == bench.steps:
+    if descent.affordable(first, bench.steps, BUDGET) == bench.steps:
         return first
     start = time.perf_counter()
     _descend(bench, 1)
     return min(first, time.perf_counter() - start)
 
 
-def _noise(bench: Bench, taken: Descent) -> float:
+def _noise(bench: Bench, taken: descent.Descent) -> float:
     """How much repeated passes differ; not measured if few rows fall clearly."""
     first = taken.losses[0]
     if bench.lean is bench.step:
         again = bench.first.loss
         value = bench.uphill * float(again) if isinstance(again, Tensor) else first
-    elif taken.falls() and taken.drop > CLEARLY * abs(first):
+    elif taken.falls() and taken.drop > descent.CLEARLY * abs(first):
         return 0.0
     else:
         value = (_descend(bench, 0).losses or (first,))[0]
     return abs(value - first) if math.isfinite(value) and math.isfinite(first) else 0.0
 
 
-def _descend(bench: Bench, steps: int, rates: Rates = lambda _: 1.0, clip: float | None = None) -> Descent:
+def _descend(
+    bench: Bench, steps: int, rates: descent.Rates = lambda _: 1.0, clip: float | None = None
+) -> descent.Descent:
     """Take some steps, on few rows if a pass is slow; for a maximizing optimizer, a rise counts as a fall."""
-    taken = descend(bench, steps, rates, clip=clip, step=bench.lean)
+    taken = descent.descend(bench, steps, rates, clip=clip, step=bench.lean)
     if bench.uphill > 0:
         return taken
     losses = tuple(-loss for loss in taken.losses)
-    return Descent(losses=losses, expected=-taken.expected, moved=taken.moved, error=taken.error)
+    return descent.Descent(losses=losses, expected=-taken.expected, moved=taken.moved, error=taken.error)

@@ -1,7 +1,5 @@
 """The loss: computable, finite, attached, scalar; the inputs of loss functions; the starting value."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -13,14 +11,7 @@ from stayfinite.core.finding import Finding
 from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.bench.watch import out_of_range
 from stayfinite.inspection.notes import Notes
-from stayfinite.inspection.probes.loss_readings import (
-    gets_probabilities,
-    gets_scores,
-    negated,
-    normalised_over_rows,
-    start_of,
-    supervised_share,
-)
+from stayfinite.inspection.probes import loss_readings as readings
 from stayfinite.rules.registry import rule_of
 from stayfinite.state.parts import unwrapped
 
@@ -136,11 +127,11 @@ def _look_at_calls(bench: Bench, notes: Notes) -> None:
         bad_labels = out_of_range(call.name, call.input, call.target, call.settings)
         if bad_labels:
             notes.saw("data.labels_out_of_range", bad_labels, call.place)
-        if gets_probabilities(call):
+        if readings.gets_probabilities(call):
             notes.saw("loss.input_is_probability", True, call.place)
-        if normalised_over_rows(call):
+        if readings.normalised_over_rows(call):
             notes.saw("softmax.rows_sum_to_one", False, call.place)
-        elif gets_scores(call):
+        elif readings.gets_scores(call):
             notes.saw("loss.input_outside_unit", True, call.place)
     if seen.unequal:
         first, second, place = seen.unequal[0]
@@ -150,19 +141,19 @@ def _look_at_calls(bench: Bench, notes: Notes) -> None:
         "probability-loss-on-logits", "loss-broadcast", "softmax-axis", "flipped-sign",
         seen=", ".join(dict.fromkeys(call.name for call in seen.losses)) or "no torch loss function called",
     )  # fmt: skip
-    shares = [share for call in calls if (share := supervised_share(call)) is not None]
+    shares = [share for call in calls if (share := readings.supervised_share(call)) is not None]
     if shares:
         notes.saw("labels.supervised_share", max(shares), "the batch")
         seen_share = f"{max(shares):.0%} of the labels are used"
         notes.check("Loss", "labels", "label-out-of-range", "all-labels-masked", seen=seen_share)
     loss = bench.first.loss
-    if len(calls) == 1 and bench.first.scalar and negated(calls[0], bench.uphill * loss):
+    if len(calls) == 1 and bench.first.scalar and readings.negated(calls[0], bench.uphill * loss):
         notes.saw("loss.negated", True, calls[0].place)
     if seen.input_scale is not None and seen.input_scale > FAR_FROM_UNIT:
         notes.saw("data.input_scale", seen.input_scale, "what the first layer is given")
     scale = "" if seen.input_scale is None else f"values of about {seen.input_scale:.2g} at the first layer"
     notes.check("Loss", "input scale", "unscaled-input", seen=scale)
-    starts = [start for call in calls if (start := start_of(call)) is not None]
+    starts = [start for call in calls if (start := readings.start_of(call)) is not None]
     if not starts:
         notes.check("Loss", START, skipped="no cross entropy over classes")
         return

@@ -1,7 +1,5 @@
 """Read the arguments of a loss function: probabilities or logits, share of active labels, starting value."""
 
-from __future__ import annotations
-
 import math
 
 import torch

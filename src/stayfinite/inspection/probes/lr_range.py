@@ -1,7 +1,5 @@
 """The learning-rate range test: raise the rate from far too low to far too high and watch the loss."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import pairwise

@@ -5,8 +5,6 @@ the first. Half-precision matrix products are computed in fp32 and rounded, as a
 without these formats.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Detect inputs that were preprocessed differently, by mean and standard deviation."""
 
-from __future__ import annotations
-
 import math
 
 OTHER_SPREAD = 2.5

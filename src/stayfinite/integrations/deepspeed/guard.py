@@ -17,8 +17,7 @@ from stayfinite.errors import MissingExtra
 from stayfinite.integrations.combined import EngineOptimizers
 from stayfinite.integrations.framework_guard import PassGuard, explaining, warn_of_unseen_loss
 from stayfinite.report.terminal import Console
-from stayfinite.state.finite import finite_flag, is_finite
-from stayfinite.state.parts import stateful
+from stayfinite.state.parts import finite_flag, is_finite, stateful
 
 with MissingExtra.unless("deepspeed", extra="deepspeed", what_for="stayfinite.integrations.deepspeed"):
     import deepspeed as _  # noqa: F401

@@ -17,8 +17,14 @@ from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.framework_guard import NotGuarded
 from stayfinite.integrations.transformers.logs import TrueLogs
 from stayfinite.integrations.transformers.own_signals import OwnSignals, TrainerReference
-from stayfinite.integrations.transformers.rerun import Rerun, prepares_in_its_own_way
-from stayfinite.integrations.transformers.seams import change_precision, layers_of, plain_optimizer, precision_of
+from stayfinite.integrations.transformers.seams import (
+    Rerun,
+    change_precision,
+    layers_of,
+    plain_optimizer,
+    precision_of,
+    prepares_in_its_own_way,
+)
 from stayfinite.report.terminal import Console
 from stayfinite.rl import Steering
 

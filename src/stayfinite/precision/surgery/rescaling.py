@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from stayfinite.autopsy.steps.step import Step
 from stayfinite.errors import LossError, UsageError
-from stayfinite.inspection.bench.loss_of import loss_in
+from stayfinite.inspection.bench.given import loss_in
 from stayfinite.inspection.probes.ranges import ranges_of
 from stayfinite.precision.formats import FP16
 from stayfinite.precision.surgery.families import anatomy_of

@@ -1,15 +1,26 @@
-"""The adapter: put on a base, saved, and loaded again only where it fits, by a fingerprint of the base."""
+"""Base and adapter of a run; the adapter saved, and loaded again only where it fits, by a fingerprint of the base."""
 
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from stayfinite.errors import MissingExtra, PoisonedState, UsageError
+from stayfinite.core.policy import Precision
+from stayfinite.errors import PoisonedState, UsageError
+from stayfinite.recipes.chat.bases import Base, build_base, is_size, load_base, train_tokenizer
+from stayfinite.recipes.chat.data import task_of
+from stayfinite.recipes.chat.prompts import Example
+from stayfinite.recipes.chat.questions import Question
+from stayfinite.recipes.models import peft_for
+from stayfinite.recipes.running import records
+from stayfinite.recipes.running.directories import write_whole
+from stayfinite.recipes.running.processes import Place
+from stayfinite.recipes.settings import Refusing
 
 WEIGHTS, CONFIG, RECORD = "adapter_model.safetensors", "adapter_config.json", "sft.json"
 VERSION = 1
@@ -22,26 +33,20 @@ def attach(base: Any, *, rank: int, alpha: float, dropout: float, head: bool = F
     Arguments:
         head: adapt the output layer too; for a base that was never trained.
     """
-    _needs_peft()
-    from peft import LoraConfig, get_peft_model
-
+    peft = peft_for("LoRA fine-tuning")
     targets: str | list[str] = "all-linear"
     if head:
         linear = (name for name, module in base.named_modules() if isinstance(module, torch.nn.Linear))
         targets = sorted({name.rpartition(".")[2] for name in linear})
-    kind: Any = LoraConfig
-    settings = kind(
+    settings = peft.LoraConfig(
         r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets, task_type="CAUSAL_LM", bias="none"
     )
-    return get_peft_model(base, settings)
+    return peft.get_peft_model(base, settings)
 
 
 def prepare_quantised(base: Any) -> Any:
     """A base in 8 or 4 bits as adapters need it: what is not quantized in float32, everything frozen."""
-    _needs_peft()
-    import peft
-
-    return peft.prepare_model_for_kbit_training(base, use_gradient_checkpointing=False)
+    return peft_for("LoRA fine-tuning").prepare_model_for_kbit_training(base, use_gradient_checkpointing=False)
 
 
 def spare_memory(model: Any) -> None:
@@ -90,13 +95,7 @@ def read_record(directory: str | Path) -> dict[str, Any]:
     for name in (CONFIG, WEIGHTS):
         if not (place / name).is_file():
             raise UsageError(f"no adapter: {name} is missing in {place}", fix="name the --output-dir of `sft train`")
-    try:
-        record = json.loads((place / RECORD).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {place / RECORD}: {error}", fix="restore it, or train again") from error
-    return dict(record) if isinstance(record, dict) else {}
+    return records.read_record(place / RECORD, "restore it, or train again") if (place / RECORD).exists() else {}
 
 
 def load_adapter(base: Any, directory: str | Path, *, trainable: bool = False) -> Any:
@@ -129,10 +128,8 @@ def read_weights(directory: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    try:
+    with Refusing(f"cannot read {directory / WEIGHTS}", "copy or train it again", (OSError, SafetensorError)):
         return load_file(directory / WEIGHTS)
-    except (OSError, SafetensorError) as error:
-        raise UsageError(f"cannot read {directory / WEIGHTS}: {error}", fix="copy or train it again") from error
 
 
 def check_weights(weights: Mapping[str, Tensor], place: Path) -> None:
@@ -194,13 +191,6 @@ def _check_shapes(base: Any, weights: Mapping[str, Tensor], place: Path) -> None
             raise UsageError(f"{place} does not fit: {target} {found}", fix=NAME_IT)
 
 
-def _needs_peft() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("peft") is None:
-        raise MissingExtra.of("peft", extra="hf", what_for="LoRA fine-tuning")
-
-
 SAMPLED = 256
 """Numbers that are looked at in each tensor."""
 
@@ -227,3 +217,90 @@ def _sample(tensor: Tensor) -> bytes:
     places = torch.linspace(0, len(flat) - 1, min(SAMPLED, len(flat)), dtype=torch.float64).long()
     # To bf16: a base that is loaded in half precision for use is still the same.
     return flat[places.to(flat.device)].to("cpu", torch.bfloat16).view(torch.int16).numpy().tobytes()
+
+
+KEPT_BYTES = 160
+"""Bytes of activations for each token, layer and hidden unit, about: some forty numbers in fp32."""
+KEPT = "base"
+"""Where a run keeps a base that was built for it."""
+
+
+def base_of(
+    config: Any, place: Place, questions: Sequence[Question], say: Callable[[str], None] = lambda _: None
+) -> Base:
+    """The base of a run: loaded, or built once, kept in the run's directory, and loaded from there ever after."""
+    if not is_size(config.model):
+        return load_base(config.model, bits=config.bits, cache_dir=config.cache_dir, say=say)
+    kept = Path(config.output_dir) / KEPT
+    if place.first and not (kept / "config.json").is_file():
+        tokenizer = train_tokenizer(text for question in questions for text in (question.text, question.answer))
+        write_whole(kept, build_base(config.model, tokenizer).save)
+    place.wait()
+    # The same way in every process and at every launch, so that nothing depends on who built it.
+    return load_base(str(kept), bits=config.bits)
+
+
+def name_of_base(config: Any) -> str:
+    """How an adapter names its base: as it was asked for, or by the way from ``best/`` to where the run keeps it."""
+    return f"../{KEPT}" if is_size(config.model) else str(config.model)
+
+
+def record_of(config: Any, base: str, mark: str, new_tokens: int) -> dict[str, Any]:
+    """What is saved with an adapter, for its use.
+
+    Arguments:
+        base: its name, as seen from the adapter.
+        mark: fingerprint of the base.
+        new_tokens: most tokens of an answer.
+    """
+    return {
+        "base": {"model": base, "fingerprint": mark, "bits": config.bits}, "system": config.system,
+        "max_length": config.max_length, "task": None if config.train else task_of(config), "new_tokens": new_tokens,
+        "seed": config.seed,
+    }  # fmt: skip
+
+
+def adapted(config: Any, base: Base, device: torch.device, precision: Precision, *, longest: int | None = None) -> Any:
+    """The base with the adapter that is to be trained.
+
+    Arguments:
+        longest: tokens of the longest row; by default as many as a row may have.
+    """
+    model = base.model
+    if config.bits != "full":
+        model = prepare_quantised(model)
+    elif config.base_dtype == "bf16" or (config.base_dtype == "auto" and precision == "bf16"):
+        model = model.to(torch.bfloat16)
+    if config.adapter is not None:
+        model = load_adapter(model, config.adapter, trainable=True)
+    else:
+        torch.manual_seed(config.seed)  # the same adapter, whether the base was built or loaded
+        untrained = is_size(config.model)
+        model = attach(model, rank=config.rank, alpha=config.alpha, dropout=config.dropout, head=untrained)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()  # what learns is in full precision, whatever the base is in
+    if _computes_twice(config, model, device, config.max_length if longest is None else longest):
+        spare_memory(model)
+    return (model if config.bits != "full" else model.to(device)).train()
+
+
+def _computes_twice(config: Any, model: Any, device: torch.device, longest: int) -> bool:
+    """Whether activations are computed twice: where it is asked for, and not on a CPU with room for them."""
+    if not config.gradient_checkpointing or device.type != "cpu":
+        return bool(config.gradient_checkpointing)
+    shape = model.config.get_text_config()
+    tokens = config.batch_size * longest
+    kept: int = KEPT_BYTES * tokens * int(shape.num_hidden_layers) * int(shape.hidden_size)
+    return kept > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 4
+
+
+def size_in_words(model: Any, examples: Sequence[Example]) -> str:
+    """What is trained, and on how much."""
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
+    tokens, learned = sum(row.length for row in examples), sum(len(row.completion) for row in examples)
+    return (
+        f"training {trained:,} parameters, {trained / (trained + frozen):.2%} of {trained + frozen:,}; {learned:,} "
+        f"of {tokens:,} tokens supervised ({learned / tokens:.1%})"
+    )

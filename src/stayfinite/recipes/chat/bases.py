@@ -21,6 +21,7 @@ from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.chat.questions import CLOSE, OPEN
 from stayfinite.recipes.models import is_built_here, keep_trainable, quantized, quiet_transformers
 from stayfinite.recipes.running.directories import write_whole
+from stayfinite.recipes.settings import Refusing
 
 Bits = Literal["full", "8bit", "4bit"]
 """How the base's weights are stored; in 8 or 4 bits they cannot be trained, and need not be."""
@@ -178,17 +179,10 @@ def _requantised(base: Base, bits: Bits, device: torch.device | None) -> Base:
 
 
 def _loaded(load: Callable[[], Any], name: str) -> Any:
-    try:
-        with quiet_transformers(advice=True):
-            return load()
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(
-            f"cannot load {name}: {str(error).splitlines()[0]}",
-            fix=(
-                f"a directory with config.json and weights, a hub name (with network), a GGUF file, {PACKAGED}, or "
-                f"one of {', '.join(SIZES)}"
-            ),
-        ) from error
+    kinds = f"a hub name (with network), a GGUF file, {PACKAGED}, or one of {', '.join(SIZES)}"
+    fix = f"a directory with config.json and weights, {kinds}"
+    with Refusing(f"cannot load {name}", fix), quiet_transformers(advice=True):
+        return load()
 
 
 def _fitting(model: Any, tokenizer: Any, name: str) -> Base:
@@ -260,13 +254,9 @@ def load_tokenizer(name: str | Path, **options: Any) -> Any:
     """
     from transformers import AutoTokenizer
 
-    try:
+    fix = "a directory with tokenizer.json, or a hub name (with network)"
+    with Refusing(f"cannot load the tokenizer of {name}", fix):
         tokenizer = AutoTokenizer.from_pretrained(str(name), **options)
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"cannot load the tokenizer of {name}: {str(error).splitlines()[0]}",
-            fix="a directory with tokenizer.json, or a hub name (with network)",
-        ) from error
     if tokenizer.eos_token_id is None:
         raise UsageError(
             f"the tokenizer of {name} has no eos_token: the model could not learn to stop",

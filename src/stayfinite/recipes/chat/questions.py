@@ -15,6 +15,7 @@ from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Chunk
 from stayfinite.readers.data.opening import open_data, told
 from stayfinite.readers.data.shapes import shape_of, sides
+from stayfinite.recipes.running.directories import replacing
 
 QUESTION_NAMES = ("question", "prompt", "instruction", "input", "query", "problem")
 ANSWER_NAMES = ("answer", "response", "output", "completion", "target", "solution")
@@ -106,14 +107,12 @@ def overlap(training: Iterable[Question], validation: Iterable[Question]) -> lis
 
 def write_questions(questions: Iterable[Question], path: Path) -> None:
     """Write them as JSON lines, whole or not at all."""
-    aside = path.with_name(path.name + ".new")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with aside.open("w", encoding="utf-8") as file:
+    with replacing(path) as file:
         for question in questions:
             row = {"question": question.text, "answer": question.answer}
             row |= {"reasoning": question.reasoning} if question.reasoning else {}
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    aside.replace(path)
 
 
 def questions_in(chunk: Chunk, columns: Columns, refuse: Callable[[UsageError], None]) -> Iterator[Question]:

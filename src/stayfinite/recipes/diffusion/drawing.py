@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, Sampler, default_collate
+from torch.utils.data import Dataset, default_collate
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.diffusion.corpus import Corpus
-from stayfinite.recipes.diffusion.modes import TASKS, Mode, Schedule, hidden, task_of
+from stayfinite.recipes.diffusion.modes import TASKS, Batch, Mode, Schedule, hidden, task_of
 from stayfinite.recipes.diffusion.supply import Scale
+from stayfinite.recipes.running.sharing import SharedBatches
 
-Batch = dict[str, Tensor]
 SEED = 1_000_003
 """Base seed of the noise at evaluations."""
 
@@ -80,6 +80,7 @@ class Noise:
         }
 
 
+@dataclass(eq=False)
 class NoisyRows(Dataset[Batch]):
     """Normalized rows with noise.
 
@@ -88,55 +89,51 @@ class NoisyRows(Dataset[Batch]):
         strict: raise on a non-finite latent, naming its file; otherwise return it.
     """
 
-    def __init__(self, corpus: Corpus, scale: Scale, noise: Noise, *, strict: bool = True) -> None:
-        self._corpus, self._scale, self._noise, self._strict = corpus, scale, noise, strict
+    corpus: Corpus
+    scale: Scale
+    noise: Noise
+    strict: bool = True
 
     def __getitem__(self, key: Key) -> Batch:
-        index, corpus = int(key), self._corpus
+        index, corpus = int(key), self.corpus
         try:
-            latent = self._scale.normalize(corpus.latent(index))
+            latent = self.scale.normalize(corpus.latent(index))
         except UsageError as error:
             raise UsageError(error.message) from error  # one line, since the guard quotes it
-        if self._strict and not bool(latent.isfinite().all()):
+        if self.strict and not bool(latent.isfinite().all()):
             raise UsageError(f"{corpus.where(index)} is now NaN or inf")
-        row = self._noise.draw(corpus.ids[index], corpus.mask[index], latent, key.seed, key.turn)
+        row = self.noise.draw(corpus.ids[index], corpus.mask[index], latent, key.seed, key.turn)
         return {**row, "row": torch.tensor(index)}
 
 
-class GlobalBatches(Sampler[list[Key]]):
-    """Batches in a new random order each epoch, split among processes.
+class GlobalBatches(SharedBatches):
+    """Batches of rows, each with its noise; the rows of a step do not depend on the number of processes.
 
-    The rows of a step do not depend on the number of processes. An incomplete last batch is dropped.
+    An incomplete last batch is dropped.
 
     Arguments:
         indices: the rows.
         batch_size: rows per batch, over all processes.
-        rank: of this process.
-        count: number of processes.
-        seed: for order and noise.
     """
 
-    def __init__(
-        self, indices: Sequence[int], batch_size: int, *, rank: int = 0, count: int = 1, seed: int = 0
-    ) -> None:
+    def __init__(self, indices: Sequence[int], batch_size: int, **shared: int) -> None:
+        super().__init__(len(indices), batch_size, **shared)
         self._indices = torch.tensor(list(indices), dtype=torch.int64)
-        self._size, self._rank, self._count = batch_size, rank, count
-        self.generator = torch.Generator().manual_seed(seed)
         if len(self) == 0:
-            over = f" over {count} ranks" if count > 1 else ""
+            over = f" over {self.ranks} ranks" if self.ranks > 1 else ""
             raise UsageError(
                 f"a batch of {batch_size} rows{over} exceeds the {len(indices)} training rows",
-                fix=f"--batch-size {max(1, len(indices) // count)}",
+                fix=f"--batch-size {max(1, len(indices) // self.ranks)}",
             )
 
     def __len__(self) -> int:
-        return len(self._indices) // self._size
+        return self.rows // self.size
 
     def __iter__(self) -> Iterator[list[Key]]:
-        order = self._indices[torch.randperm(len(self._indices), generator=self.generator)].tolist()
+        order = self._indices[self.order()].tolist()
         seeds = torch.randint(2**62, (len(order),), generator=self.generator).tolist()
         for batch in range(len(self)):
-            own = range(batch * self._size + self._rank, (batch + 1) * self._size, self._count)
+            own = range(batch * self.size + self.rank, (batch + 1) * self.size, self.ranks)
             yield [Key(order[place], seeds[place], place) for place in own]
 
 

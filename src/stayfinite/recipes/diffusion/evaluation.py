@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from stayfinite.recipes.diffusion.corpus import Corpus
-from stayfinite.recipes.diffusion.drawing import Batch, NoisyRows, fixed_batches
-from stayfinite.recipes.diffusion.losses import Objective
-from stayfinite.recipes.diffusion.modes import TASKS
+from stayfinite.recipes.diffusion.drawing import NoisyRows, fixed_batches
+from stayfinite.recipes.diffusion.modes import TASKS, Batch, Objective
 from stayfinite.recipes.diffusion.sampling import Sampler
 from stayfinite.recipes.diffusion.supply import Scale
 from stayfinite.recipes.diffusion.trained import Reader, text_of

@@ -20,7 +20,7 @@ from stayfinite.recipes.diffusion.sampling import Sampler
 from stayfinite.recipes.diffusion.supply import Scale
 from stayfinite.recipes.running.directories import require_writable
 from stayfinite.recipes.running.place import choose_device
-from stayfinite.recipes.settings import read_settings, require
+from stayfinite.recipes.settings import Refusing, read_settings, require
 
 ABOUT, WEIGHTS = "mmdit.json", "model.safetensors"
 
@@ -95,10 +95,8 @@ def load_weights(model: MMDiT, directory: Path) -> None:
         raise UsageError(
             (f"{WEIGHTS} is missing in {directory}"), fix="name the --output-dir of a run that was evaluated"
         )
-    try:
+    with Refusing(f"cannot read {path}", "train again, or name another run", (OSError, SafetensorError)):
         held = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise UsageError(f"cannot read {path}: {error}", fix="train again, or name another run") from error
     own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     wrong = [name for name in own if name not in held or tuple(held[name].shape) != own[name]]
     if wrong or len(held) != len(own):
@@ -276,10 +274,8 @@ def text_of(ids: Tensor, mask: Tensor, read: Reader) -> str:
 
 
 def _read(path: Path) -> list[str]:
-    try:
+    with Refusing(f"cannot read {path}", 'a list of words, ["<pad>", "a", ...]'):
         held = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {path}: {error}", fix='a list of words, ["<pad>", "a", ...]') from error
     if isinstance(held, dict) and all(isinstance(value, int) and value >= 0 for value in held.values()):
         words = [f"<{index}>" for index in range(max(held.values(), default=-1) + 1)]
         for word, index in held.items():

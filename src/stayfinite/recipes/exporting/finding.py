@@ -8,6 +8,7 @@ import torch
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.running.records import RESULT, RUN, read_record
+from stayfinite.recipes.settings import Refusing
 
 MODELS = ("best", "final", "last")
 """Model directories of a run, best first."""
@@ -136,13 +137,9 @@ def merged(found: Found) -> tuple[Any, Any]:
 def _with_adapter(model: Any, directory: Path) -> Any:
     from stayfinite.recipes.seq2seq.models import load_adapters
 
-    try:
+    raised = (OSError, ValueError, RuntimeError)
+    with Refusing(f"{directory / ADAPTER} does not fit its base", "name the run it came from", raised):
         return load_adapters(model, directory)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise UsageError(
-            f"{directory / ADAPTER} does not fit its base: {str(error).splitlines()[0]}",
-            fix="name the run it came from",
-        ) from error
 
 
 def _one(model: Any) -> Any:

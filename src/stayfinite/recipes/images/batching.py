@@ -1,7 +1,6 @@
 """Batches of pairs, and a look at the first. A pair is one row; its swap is the same row, its images exchanged."""
 
 import io
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,13 +9,13 @@ from typing import Any
 import torch
 from rich.console import Console
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from stayfinite.errors import BadStep, NotReady
 from stayfinite.inspection.inspection import Inspection
 from stayfinite.recipes.images.data import decode
 from stayfinite.recipes.images.pairs import LABELS, SIMILAR, Pair
-from stayfinite.recipes.running.sharing import Spare, share_of
+from stayfinite.recipes.running.sharing import SharedBatches, Spare
 from stayfinite.report.inspection import show_inspection
 
 Batch = dict[str, Tensor]
@@ -67,28 +66,7 @@ class PairRows(Dataset[Batch]):
         }
 
 
-class PairBatches(Sampler[list[int]]):
-    """Batches in a new random order each epoch. All ranks draw the same batches and take their share of each.
-
-    Arguments:
-        rows: number of rows.
-        size: rows per batch, over all ranks.
-        ranks: number of ranks.
-    """
-
-    def __init__(self, rows: int, size: int, *, seed: int, rank: int = 0, ranks: int = 1) -> None:
-        self._rows, self._size, self._rank, self._ranks = rows, size, rank, ranks
-        self.generator = torch.Generator().manual_seed(seed)
-
-    def __len__(self) -> int:
-        return math.ceil(self._rows / self._size)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for batch in torch.randperm(self._rows, generator=self.generator).split(self._size):
-            yield share_of(batch.tolist(), self._rank, self._ranks)
-
-
-def loader_of(rows: PairRows, batches: PairBatches, *, workers: int, pin: bool) -> DataLoader[Batch]:
+def loader_of(rows: PairRows, batches: SharedBatches, *, workers: int, pin: bool) -> DataLoader[Batch]:
     """A data loader over these batches."""
     return DataLoader(rows, batch_sampler=batches, num_workers=workers, pin_memory=pin, persistent_workers=workers > 0)
 

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.readers.data.tar_rows import member_bytes, tar_of
 from stayfinite.recipes.images.pairs import SIMILAR, Pair, read_pairs, sort_out
+from stayfinite.recipes.running.directories import replacing
 
 SHOWN = 5
 """Unreadable images listed."""
@@ -247,14 +248,12 @@ def draw_pairs(directory: Path, *, task: Task, seed: int, images: int = 600, pai
         scores[name] = number // FOLDS % LEVELS  # every level in each fold
         _draw(chance, task, scores[name], side).save(directory / name)
     names = list(scores)
-    aside = table.with_suffix(".new")
-    with aside.open("w", encoding="utf-8", newline="") as file:
+    with replacing(table, newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["img1", "img2", "score1", "score2", "label", "fold"])
         for fold in range(FOLDS):
             for one, two, label in _paired(names[fold::FOLDS], scores, chance)[: pairs // FOLDS]:
                 writer.writerow([one, two, scores[one], scores[two], ("First", "Second", "Similar")[label], fold])
-    aside.replace(table)
     return table
 
 

@@ -17,6 +17,7 @@ from stayfinite.recipes.images.evaluating import Scores
 from stayfinite.recipes.images.losses import Prompt
 from stayfinite.recipes.images.models import parameters_in_words, save_model
 from stayfinite.recipes.images.pairs import LABELS
+from stayfinite.recipes.running.directories import replacing
 from stayfinite.recipes.running.records import Best, Outcome, write_record, write_result
 
 META = "run_meta.json"
@@ -129,12 +130,10 @@ class EpochLog:
         begun = int(self._rows[-1]["step"]) if self._rows else 0
         row: dict[str, Any] = {"epoch": epoch, "step": step, **self._steps(begun, step), **numbers}
         self._rows.append({name: _plain(value) for name, value in row.items()})
-        aside = self._directory / f"{NAME}.new"
-        with aside.open("w", encoding="utf-8", newline="") as file:
+        with replacing(self._directory / NAME, newline="") as file:
             writer = csv.DictWriter(file, fieldnames=list(self._rows[-1]))
             writer.writeheader()
             writer.writerows(self._rows)
-        aside.replace(self._directory / NAME)
 
     def _steps(self, after: int, last: int) -> dict[str, Any]:
         """Means over an epoch's steps. Refused steps are counted but not averaged."""

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from stayfinite.recipes.language.blocks import Blocks
-from stayfinite.recipes.language.masking import Masking, SpanCorruption, spans_of
+from stayfinite.recipes.language.blocks import Blocks, Masking, SpanCorruption, spans_of
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.seq2seq.batching import IGNORED, Example, Padding
 from stayfinite.recipes.seq2seq.models import answering

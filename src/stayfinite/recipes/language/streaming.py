@@ -10,8 +10,7 @@ from torch import Tensor
 
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Source
-from stayfinite.recipes.language.blocks import SPREAD, blocks_for
-from stayfinite.recipes.language.masking import Masking
+from stayfinite.recipes.language.blocks import SPREAD, Masking, blocks_for
 from stayfinite.recipes.language.texts import (
     Reading,
     Texts,
@@ -26,9 +25,8 @@ from stayfinite.recipes.language.texts import (
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.seq2seq.batching import Padding
 from stayfinite.recipes.seq2seq.tokenizers import pieces
-from stayfinite.recipes.streaming.choosing import opened
 from stayfinite.recipes.streaming.loader import StreamLoader
-from stayfinite.recipes.streaming.loading import SAMPLE, Looked, PassedOver, Say, Streamed, look, refuse_cut
+from stayfinite.recipes.streaming.loading import SAMPLE, Looked, PassedOver, Say, Streamed, look, opened, refuse_cut
 
 LONGEST = 100_000
 """Longer texts are split at spaces: a tokenizer's memory grows with the text."""

@@ -11,7 +11,7 @@ import torch
 
 from stayfinite.errors import UsageError
 from stayfinite.readers.runs.reader import read_object
-from stayfinite.recipes.language.masking import spans_of
+from stayfinite.recipes.language.blocks import spans_of
 from stayfinite.recipes.models import quiet_transformers
 from stayfinite.recipes.running.records import Best, Outcome
 from stayfinite.recipes.seq2seq.models import base_of, fit_vocabulary, is_adapter, load_adapters, load_trained

@@ -7,9 +7,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.running.processes import Place
+from stayfinite.recipes.settings import Refusing
 
 
 def require_writable(path: str | Path, flag: str) -> None:
@@ -24,16 +26,11 @@ def require_writable(path: str | Path, flag: str) -> None:
     """
     place = Path(path)
     there = place.exists()
-    try:
+    with Refusing(f"{flag} {path}", "name a file in a writable directory"):
         place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open("a", encoding="utf-8"):
-            pass
+        place.open("a", encoding="utf-8").close()
         if not there:
             place.unlink()
-    except OSError as error:
-        raise UsageError(
-            f"{flag} {path}: {error.strerror or error}", fix="name a file in a writable directory"
-        ) from error
 
 
 def require_room(directory: str | Path, flag: str = "--output-dir") -> None:
@@ -50,13 +47,8 @@ def require_room(directory: str | Path, flag: str = "--output-dir") -> None:
     fix = "name a writable or new directory"
     if not nearest.is_dir():
         raise UsageError(f"{flag} {directory}: {nearest} is a file", fix=fix)
-    try:
-        with tempfile.TemporaryDirectory(dir=nearest, prefix=".stayfinite-"):
-            pass
-    except OSError as error:
-        raise UsageError(
-            f"{flag} {directory}: cannot write in {nearest}: {error.strerror or error}", fix=fix
-        ) from error
+    with Refusing(f"{flag} {directory}: cannot write in {nearest}", fix):
+        tempfile.TemporaryDirectory(dir=nearest, prefix=".stayfinite-").cleanup()
 
 
 def write_whole(directory: Path, save: Callable[[Path], None]) -> None:
@@ -76,6 +68,15 @@ def write_whole(directory: Path, save: Callable[[Path], None]) -> None:
         directory.rename(old)
     aside.rename(directory)
     shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def replacing(path: Path, newline: str | None = None) -> Iterator[IO[str]]:
+    """A text file that takes the place of this one when it is complete."""
+    aside = path.with_name(f"{path.name}.new")
+    with aside.open("w", encoding="utf-8", newline=newline) as file:
+        yield file
+    aside.replace(path)
 
 
 def mend(directory: Path) -> None:
@@ -99,7 +100,7 @@ def keep_checkpoints_in(output: Path, directory: str | None) -> None:
     place, link = Path(directory).absolute(), output / NAME
     if place == link.absolute():
         return
-    try:
+    with Refusing(f"--checkpoint-dir {directory}", "name a writable directory"):
         output.mkdir(parents=True, exist_ok=True)
         place.mkdir(parents=True, exist_ok=True)
         if link.is_symlink() and not link.exists():
@@ -114,10 +115,6 @@ def keep_checkpoints_in(output: Path, directory: str | None) -> None:
                 )
             link.rmdir()
         link.symlink_to(place, target_is_directory=True)
-    except OSError as error:
-        raise UsageError(
-            f"--checkpoint-dir {directory}: {error.strerror or error}", fix="name a writable directory"
-        ) from error
 
 
 def remove_checkpoints(output: Path) -> int:

@@ -15,7 +15,7 @@ from stayfinite.core.policy import Policy
 from stayfinite.guard.guard import Guard
 from stayfinite.recipes.running.directories import alone
 from stayfinite.recipes.running.launch import Launch
-from stayfinite.recipes.running.logbook import Logbook
+from stayfinite.recipes.running.logbook import Logbook, telling
 from stayfinite.recipes.running.records import (
     Best,
     first_and_last,
@@ -25,7 +25,6 @@ from stayfinite.recipes.running.records import (
     write_end,
 )
 from stayfinite.recipes.running.sharding import Team
-from stayfinite.recipes.running.sinks import telling
 from stayfinite.recipes.running.timing import TimedSchedule
 
 Batch = TypeVar("Batch")

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from stayfinite.recipes.running.checking import Check
+from stayfinite.recipes.running.launch import Check
+from stayfinite.recipes.running.logbook import Logger
 from stayfinite.recipes.running.place import PlannedPrecision
-from stayfinite.recipes.running.sinks import Logger
-from stayfinite.recipes.streaming.choosing import Streaming
+from stayfinite.recipes.streaming.loading import Streaming
 
 
 @dataclass(frozen=True, kw_only=True)

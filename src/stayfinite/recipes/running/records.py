@@ -12,7 +12,8 @@ from typing import Any
 
 from stayfinite.errors import TrainingDiverged, UsageError
 from stayfinite.readers.runs.reader import read_object
-from stayfinite.recipes.running.directories import mend, write_whole
+from stayfinite.recipes.running.directories import mend, replacing, write_whole
+from stayfinite.recipes.settings import Refusing
 
 RUN, RESULT = "run.json", "result.json"
 PLAN = ("steps", "minutes", "ends")
@@ -99,18 +100,15 @@ def finished_result(directory: Path, steps: int) -> dict[str, Any] | None:
 
 def read_record(path: Path, fix: str = "move it away, or use another --output-dir") -> dict[str, Any]:
     """Read a JSON object; {} for other JSON. Raises UsageError if unreadable."""
-    try:
+    with Refusing(f"cannot read {path}", fix):
         record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {path}: {error}", fix=fix) from error
     return record if isinstance(record, dict) else {}
 
 
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
     """Write a record atomically."""
-    aside = path.with_name(path.name + ".new")
-    aside.write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
-    aside.replace(path)
+    with replacing(path) as file:
+        file.write(json.dumps(record, indent=1, ensure_ascii=False))
 
 
 def losses_of(directory: Path) -> list[float]:

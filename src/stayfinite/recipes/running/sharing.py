@@ -1,13 +1,14 @@
 """Share the rows of a step among ranks: the same rows for any number of ranks."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Sampler
 
 from stayfinite.errors import UsageError
 
@@ -25,6 +26,31 @@ def share_of(rows: Sequence[int], rank: int, count: int) -> list[int]:
         rows: indices in the batch of all ranks.
     """
     return list(rows[rank::count]) or [Spare(rows[0])]
+
+
+class SharedBatches(Sampler[list[Any]]):
+    """Batches in a new random order each epoch. All ranks draw the same batches and take their share of each.
+
+    Arguments:
+        rows: number of rows.
+        size: rows per batch, over all ranks.
+        ranks: number of ranks.
+    """
+
+    def __init__(self, rows: int, size: int, *, seed: int = 0, rank: int = 0, ranks: int = 1) -> None:
+        self.rows, self.size, self.rank, self.ranks = rows, size, rank, ranks
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __len__(self) -> int:
+        return math.ceil(self.rows / self.size)
+
+    def order(self) -> Tensor:
+        """All rows in the order of an epoch."""
+        return torch.randperm(self.rows, generator=self.generator)
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        for batch in self.order().split(self.size):
+            yield share_of(batch.tolist(), self.rank, self.ranks)
 
 
 def refuse_idle(rows: int, batch: int | None, ranks: int) -> None:

@@ -14,10 +14,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.recipes.models import is_built_here, loading_options, quantized, quiet_transformers, with_cache
+from stayfinite.errors import UsageError
+from stayfinite.recipes.models import (
+    is_built_here,
+    loading_options,
+    peft_for,
+    quantized,
+    quiet_transformers,
+    with_cache,
+)
 from stayfinite.recipes.running.records import read_record
 from stayfinite.recipes.seq2seq.batching import IGNORED
+from stayfinite.recipes.settings import Refusing
 from stayfinite.state.parts import evaluating
 
 SIZES = {
@@ -106,13 +114,9 @@ def load_seq2seq(
         logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
     if device is not None:
         options["device_map"] = {"": device}
-    try:
-        with quiet_transformers():
-            return with_fused_norms(AutoModelForSeq2SeqLM.from_pretrained(name, **options))
-    except Exception as error:  # damaged weights may raise anything
-        raise UsageError(
-            f"cannot load the model {name!r}: {(str(error) or type(error).__name__).splitlines()[0]}", fix=fix
-        ) from error
+    # Damaged weights may raise anything.
+    with Refusing(f"cannot load the model {name!r}", fix, (Exception,)), quiet_transformers():
+        return with_fused_norms(AutoModelForSeq2SeqLM.from_pretrained(name, **options))
 
 
 def fit_vocabulary(model: Any, tokenizer: Any, *, shrink: bool = False) -> int:
@@ -206,7 +210,7 @@ def add_adapters(
     Raises:
         UsageError: the model has no such layers.
     """
-    peft = _peft("training adapters")
+    peft = peft_for("training adapters")
     if eight_bit:
         model = peft.prepare_model_for_kbit_training(
             model,
@@ -216,13 +220,9 @@ def add_adapters(
     shape = peft.LoraConfig(
         task_type="SEQ_2_SEQ_LM", r=rank, lora_alpha=int(alpha), lora_dropout=dropout, target_modules=list(targets)
     )
-    try:
+    fix = "--lora-targets with names of linear layers: q v for T5 and mT5"
+    with Refusing(f"cannot add adapters to {', '.join(targets)}", fix):
         return peft.get_peft_model(model, shape)
-    except ValueError as error:
-        raise UsageError(
-            f"cannot add adapters to {', '.join(targets)}: {str(error).splitlines()[0]}",
-            fix="--lora-targets with names of linear layers: q v for T5 and mT5",
-        ) from error
 
 
 def is_adapter(directory: Path) -> bool:
@@ -240,13 +240,7 @@ def base_of(directory: Path) -> str:
 
 def load_adapters(model: Any, directory: Path) -> Any:
     """The base model with adapters, for inference."""
-    return _peft("loading adapters").PeftModel.from_pretrained(model, str(directory))
-
-
-def _peft(what_for: str) -> Any:
-    with MissingExtra.unless("peft", extra="hf", what_for=what_for):
-        import peft
-    return peft
+    return peft_for("loading adapters").PeftModel.from_pretrained(model, str(directory))
 
 
 SETTINGS = "translate.json"
@@ -272,8 +266,6 @@ def rebuild(run: Path) -> Any:
     """The model of a run, with random weights. Raises UsageError if the run does not describe its model."""
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
-    try:
+    with Refusing(f"{run / SHAPE} is not a valid model config", ""):
         config = AutoConfig.from_pretrained(run / SHAPE)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{run / SHAPE} is not a valid model config: {str(error).splitlines()[0]}") from error
     return with_fused_norms(AutoModelForSeq2SeqLM.from_config(config))

@@ -14,9 +14,7 @@ from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.seq2seq.batching import SPREAD, Example, LengthBuckets, Loading
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.encoding import Encoding
-from stayfinite.recipes.seq2seq.normalizing import normalizer
-from stayfinite.recipes.seq2seq.pairs import clean, pairs_of, read_pairs, split, tidy, to_score
-from stayfinite.recipes.seq2seq.refusals import refuse_recorded_stream
+from stayfinite.recipes.seq2seq.pairs import clean, normalizer, pairs_of, read_pairs, split, tidy, to_score
 from stayfinite.recipes.seq2seq.tables import Columns
 from stayfinite.recipes.streaming.loader import StreamLoader
 from stayfinite.recipes.streaming.loading import HELD, PassedOver, Say, Streamed, TableReader, look
@@ -124,3 +122,20 @@ def streamed_pairs(config: Any, files: Sequence[Source], say: Say) -> StreamedPa
     )
     streamed.introduce(config.train, f"{found.words}, {kept}", "pairs", say)
     return streamed  # fmt: skip
+
+
+def refuse_recorded_stream(config: Any) -> None:
+    """Raise UsageError for settings that do not work with a stream.
+
+    Graphs need the lengths of all rows, and a resumed stream cannot sample the same segmentations again.
+    """
+    if config.segmentations:
+        raise UsageError(
+            "--segmentations with a stream: a resumed run could not sample the same ones",
+            fix="leave out --segmentations, or --stream off",
+        )
+    if config.graphs:
+        raise UsageError(
+            "--graphs with a stream: its few forms of batch are chosen from the lengths of all rows",
+            fix="leave out --graphs, or --stream off",
+        )

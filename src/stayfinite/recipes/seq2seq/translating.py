@@ -11,14 +11,16 @@ from stayfinite.inspection.data.values import as_text
 from stayfinite.readers.data.opening import FORMATS, open_data
 from stayfinite.readers.data.text_lines import ending, text_file
 from stayfinite.recipes.models import quiet_transformers
+from stayfinite.recipes.running.directories import replacing
 from stayfinite.recipes.running.place import choose_device
 from stayfinite.recipes.running.records import read_record
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.evaluating import Evaluation, Scores, score
 from stayfinite.recipes.seq2seq.models import SETTINGS, load_trained
-from stayfinite.recipes.seq2seq.normalizing import legible, normalizer
+from stayfinite.recipes.seq2seq.pairs import legible, normalizer
 from stayfinite.recipes.seq2seq.tables import Columns, refuse_broken, refuse_without_header, roles_in
 from stayfinite.recipes.seq2seq.tokenizers import TO_USE, load_tokenizer
+from stayfinite.recipes.settings import Refusing
 
 DEFAULTS: dict[str, Any] = {
     "normalise": [], "prefix": "", "max_source_length": 256, "max_target_length": 256, "source": None, "target": None,
@@ -173,14 +175,10 @@ def write_table(asked: Asked, translations: Sequence[str], into: Path | IO[str])
     if not isinstance(into, Path):
         _write(asked, translations, into)
         return
-    aside = into.with_name(into.name + ".new")
-    try:
+    with Refusing(str(into), "name a writable file", (OSError,)):
         into.parent.mkdir(parents=True, exist_ok=True)
-        with aside.open("w", encoding="utf-8", newline="") as file:
+        with replacing(into, newline="") as file:
             _write(asked, translations, file)
-        aside.replace(into)
-    except OSError as error:
-        raise UsageError(f"{into}: {error.strerror or error}", fix="name a writable file") from error
 
 
 def _write(asked: Asked, translations: Sequence[str], file: IO[str]) -> None:

@@ -17,21 +17,10 @@ from stayfinite.core.settings import Setting
 from stayfinite.errors import UsageError
 from stayfinite.readers.runs.directory import number
 from stayfinite.readers.runs.reader import RunReader
+from stayfinite.report.page import series as drawing
 from stayfinite.report.page.details import details_data, incident_data, settings_table, sources_table
 from stayfinite.report.page.heat import heat_data
 from stayfinite.report.page.plain import objects, records, text, texts, without_repeats
-from stayfinite.report.page.series import (
-    axes_of,
-    curves_of,
-    evaluation_curves,
-    evaluation_figures,
-    marks_data,
-    overfitting,
-    repeated,
-    run_axes,
-    series_data,
-    skips_of,
-)
 from stayfinite.report.pages import page_as_data
 from stayfinite.rules.registry import rule_of
 
@@ -84,8 +73,8 @@ def run_data(run: RunReader, diagnosis: Mapping[str, Any], *, name: str = "") ->
         name: default: the directory's name.
     """
     return run_words(run, diagnosis, name=name) | {
-        "series": series_data(run.steps.curves | evaluation_curves(run.evaluations)),
-        "marks": marks_data(run.events.marks),
+        "series": drawing.series_data(run.steps.curves | drawing.evaluation_curves(run.evaluations)),
+        "marks": drawing.marks_data(run.events.marks),
         "layers": None if run.layers is None else heat_data(run.layers),
     }
 
@@ -94,14 +83,14 @@ def run_words(run: RunReader, diagnosis: Mapping[str, Any], *, name: str = "") -
     """Data of a run without curves, marks and layers: the part a live update can replace each time."""
     incidents = [incident_data(each) for each in run.incidents]
     findings = _findings(diagnosis, incidents)
-    curves = run.steps.curves | evaluation_curves(run.evaluations)
+    curves = run.steps.curves | drawing.evaluation_curves(run.evaluations)
     named = name or run.directory.resolve().name or str(run.directory)
     return _identity(named, run.directory, diagnosis) | {
         "health": None,
-        "sentence": f"{guarded_sentence(run, findings, diagnosis)} {overfitting(curves)}".strip(),
+        "sentence": f"{guarded_sentence(run, findings, diagnosis)} {drawing.overfitting(curves)}".strip(),
         "note": "",
-        "axes": run_axes(run.events.times, run.steps.curves),
-        "figures": guarded_figures(run) + evaluation_figures(curves),
+        "axes": drawing.run_axes(run.events.times, run.steps.curves),
+        "figures": guarded_figures(run) + drawing.evaluation_figures(curves),
         "findings": findings,
         "incidents": incidents,
         "details": details_data(run) + sources_table(diagnosis),
@@ -114,10 +103,10 @@ def log_data(
     """Data of a foreign log, in the same shape."""
     findings = _findings(diagnosis, [])
     counted = counted_on(series)
-    curves = curves_of(counted)
-    overfits = overfitting(curves, _counted_in(series))
+    curves = drawing.curves_of(counted)
+    overfits = drawing.overfitting(curves, _counted_in(series))
     about = _identity(name or Path(series.source).name or series.source, series.source, diagnosis)
-    again = repeated(counted)
+    again = drawing.repeated(counted)
     sentence = log_sentence(findings, diagnosis, series.points_seen - again)
     # An overfitting run is not "Healthy", although its numbers are fine.
     sentence = sentence.replace("Healthy: no problem in", "No failure in") if overfits else sentence
@@ -129,12 +118,12 @@ def log_data(
         "figures": [
             ["measurements", f"{series.points_seen - again:,}"],
             *curve_figures(curves),
-            *evaluation_figures(curves, _counted_in(series)),
+            *drawing.evaluation_figures(curves, _counted_in(series)),
         ],
         "findings": findings,
-        "axes": axes_of(counted),
-        "series": series_data(curves),
-        "marks": marks_data({"skip": skips_of(counted)}),
+        "axes": drawing.axes_of(counted),
+        "series": drawing.series_data(curves),
+        "marks": drawing.marks_data({"skip": drawing.skips_of(counted)}),
         "layers": None,
         "incidents": [],
         "details": settings_table(settings) + sources_table(diagnosis),
@@ -176,7 +165,7 @@ def _note(series: RunSeries, counted: RunSeries, again: int) -> str:
 
 def overfits_in_words(series: RunSeries) -> str:
     """A sentence where a log shows overfitting; otherwise empty."""
-    return overfitting(curves_of(counted_on(series)), _counted_in(series))
+    return drawing.overfitting(drawing.curves_of(counted_on(series)), _counted_in(series))
 
 
 def _counted_in(series: RunSeries) -> str:

@@ -1,22 +1,22 @@
-"""Watched passes: forward and backward as the training does it, and in evaluation mode with changed inputs."""
-
-from __future__ import annotations
+"""Watched passes (forward and backward, or in evaluation mode with changed inputs), and one optimizer step, undone."""
 
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
 
 from stayfinite.autopsy.steps.batch_parts import batch_items
 from stayfinite.autopsy.steps.changes import eager
 from stayfinite.autopsy.steps.step import Step, untouched
 from stayfinite.errors import StayfiniteError
 from stayfinite.inspection.bench.graph_walk import leaves_of
+from stayfinite.inspection.bench.keeping import Keeping
 from stayfinite.inspection.bench.watch import Seen, Watch
 from stayfinite.state.rng import restore_rng
 
@@ -28,16 +28,16 @@ SMALLER = 2.0**-8
 class FirstPass:
     """The result of one forward and backward pass."""
 
-    loss: Any
+    loss: Any = None
     """The return value of `forward`, detached if a tensor; None if it failed."""
-    attached: bool
+    attached: bool = False
     """Whether the loss depends on anything that requires a gradient."""
     gradients: Mapping[str, Tensor | None]
     """By parameter name; all None if backward did not run."""
     forward_error: Exception | None
-    backward_error: Exception | None
-    seconds: float
-    seen: Seen
+    backward_error: Exception | None = None
+    seconds: float = 0.0
+    seen: Seen = field(default_factory=Seen)
     """Observations of the pass."""
     warned: tuple[str, ...] = ()
     """Warnings of torch and other libraries."""
@@ -63,7 +63,7 @@ def first_pass(model: nn.Module, step: Step, scaler: GradScaler | None = None) -
     """Run one pass and restore everything."""
     scale = float(scaler.get_scale()) if scaler is not None and scaler.is_enabled() else 1.0
     found = _run(model, step, scale)
-    while scale > 1.0 and not _finite(found) and found.worked:
+    while scale > 1.0 and not _all_finite(found) and found.worked:
         scale = max(1.0, scale * SMALLER)
         found = _run(model, step, scale)
     return found
@@ -71,15 +71,8 @@ def first_pass(model: nn.Module, step: Step, scaler: GradScaler | None = None) -
 
 def unable(model: nn.Module, why: str) -> FirstPass:
     """A pass that could not start."""
-    return FirstPass(
-        loss=None,
-        attached=False,
-        gradients={name: None for name, p in model.named_parameters() if p.requires_grad},
-        forward_error=RuntimeError(why),
-        backward_error=None,
-        seconds=0.0,
-        seen=Seen(),
-    )
+    none = {name: None for name, p in model.named_parameters() if p.requires_grad}
+    return FirstPass(gradients=none, forward_error=RuntimeError(why))
 
 
 def _run(model: nn.Module, step: Step, scale: float) -> FirstPass:
@@ -126,7 +119,7 @@ def _run(model: nn.Module, step: Step, scale: float) -> FirstPass:
     )
 
 
-def _finite(found: FirstPass) -> bool:
+def _all_finite(found: FirstPass) -> bool:
     return all(
         g is None or bool(torch.isfinite(g.to_dense() if g.is_sparse else g).all()) for g in found.gradients.values()
     )
@@ -163,3 +156,72 @@ def still_pass(step: Step, batch: Any, change_ids: Callable[[int, Tensor], Tenso
         with torch.no_grad(), eager(), watch, step.model.register_forward_hook(keep):
             loss = step.forward(step.changed(batch=batch).fresh_batch())
     return StillPass(loss=loss.detach() if isinstance(loss, Tensor) else loss, outputs=outputs, seen=watch.seen)
+
+
+FEW = 8
+"""With fewer values, all may be near 0 by chance, and a large relative update is meaningless."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """The effect of one optimizer step."""
+
+    error: str = ""
+    """Why it failed."""
+    moved: frozenset[str] = frozenset()
+    """Parameters with a changed value."""
+    broken: frozenset[str] = frozenset()
+    """Finite parameters with a finite gradient that are non-finite after the step."""
+    ratios: Mapping[str, float] = field(default_factory=dict)
+    """Update norm over weight norm, for nonzero weights of at least two dimensions with a nonzero gradient."""
+    lost: float | None = None
+    """Share of 16-bit values with a gradient that did not change; None if there are none."""
+
+
+def one_update(optimizer: Optimizer, trainable: Mapping[str, nn.Parameter], first: FirstPass, kept: Keeping) -> Update:
+    """Take the step of the first pass, measure it, and undo it."""
+    if not first.worked:
+        return Update(error="no gradients to step with")
+    moved, broken, ratios = set(), set(), {}
+    lost = held = 0
+    with kept.undone(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, p in trainable.items():
+            gradient = first.gradients[name]
+            p.grad = None if gradient is None else gradient.clone()
+        try:
+            optimizer.step()
+        except Exception as error:  # an optimizer can raise anything
+            return Update(error=f"{type(error).__name__}: {error}")
+        for name, p in trainable.items():
+            before, gradient = kept.copies[id(p)].to(p.device), first.gradients[name]
+            changed = p.detach() != before
+            if bool(changed.any()):
+                moved.add(name)
+            if not _finite(p) and _finite(before) and (gradient is None or _finite(gradient)):
+                broken.add(name)
+                continue
+            if p.dtype in (torch.bfloat16, torch.float16) and gradient is not None and not gradient.is_sparse:
+                gone, alive = rounded_away(before, p.detach(), gradient)
+                held, lost = held + alive, lost + gone
+            size = _norm(before)
+            if p.dim() > 1 and p.numel() >= FEW and size > 0 and gradient is not None and _norm(gradient) > 0:
+                ratios[name] = _norm(p.detach() - before) / size
+    return Update(moved=frozenset(moved), broken=frozenset(broken), ratios=ratios, lost=lost / held if held else None)
+
+
+def rounded_away(before: Tensor, after: Tensor, gradient: Tensor) -> tuple[int, int]:
+    """Values with a gradient that a step left unchanged, and all values with one."""
+    alive = gradient != 0
+    return int((alive & (after == before)).sum()), int(alive.sum())
+
+
+def _finite(tensor: Tensor) -> bool:
+    tensor = tensor.coalesce().values() if tensor.is_sparse else tensor
+    return bool(tensor.detach().isfinite().all())
+
+
+def _norm(tensor: Tensor) -> float:
+    tensor = tensor.coalesce().values() if tensor.is_sparse else tensor
+    tensor = tensor.detach()
+    return float(torch.linalg.vector_norm(tensor.abs() if tensor.is_complex() else tensor.float()))
