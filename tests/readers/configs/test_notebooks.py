@@ -105,3 +105,22 @@ def test_a_notebook_with_large_pictures_is_read_with_its_lines(tmp_path):
     (setting,) = read_config(path)
     line = next(number for number, text in enumerate(path.read_text().split("\n"), 1) if "learning_rate" in text)
     assert (setting.name, setting.value, setting.line) == ("learning_rate", 3e-4, line)
+
+
+REBUILT = [
+    "import torch\nfrom torch import nn\nmodel = nn.Linear(8, 2)\n",
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n",
+    "%matplotlib inline\nmodel = nn.Linear(8, 2)\n",
+    (
+        "for x, y in loader:\n    optimizer.zero_grad()\n    loss = nn.functional.cross_entropy(model(x), y)\n"
+        "    loss.backward()\n    optimizer.step()\n"
+    ),
+]
+
+
+def test_cells_are_judged_as_one_program(tmp_path):
+    (fault,) = read(tmp_path, REBUILT).code_faults
+    line = int(fault.where.rpartition(":")[2])
+    assert fault.cause == "params-not-in-optimizer"
+    assert "torch.optim.SGD" in (tmp_path / "train.ipynb").read_text().splitlines()[line - 1]
+    assert read(tmp_path, [REBUILT[0], REBUILT[2], REBUILT[1], REBUILT[3]]).code_faults == []

@@ -82,6 +82,7 @@ FROM_LOOPS = (
     "causal-leak", "constant-feature", "bad-init", "dead-units", "bad-data-row", "samples-leak",
     "label-out-of-range", "metric-stuck", "target-out-of-step", "params-frozen",
     "double-step", "params-not-in-optimizer", "unregistered-module", "lr-schedule-bug", "lr-zero", "lr-too-low",
+    "rank-desync",
 )  # fmt: skip
 """Faults that the syntax tree of a loop shows; the words of a program, which logs quote, prove them less."""
 

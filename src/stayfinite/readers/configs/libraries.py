@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 _TRAIN_NOTHING = frozenset({
     "torch", "torchvision", "torchaudio", "torchtext", "torchdata", "torchmetrics", "torchinfo", "torchsummary",
@@ -27,14 +27,14 @@ def trains_nothing(module: str) -> bool:
     return head in _TRAIN_NOTHING or head in sys.stdlib_module_names
 
 
-def is_complete(nodes: Sequence[ast.AST]) -> bool:
+def is_complete(nodes: Sequence[ast.AST], beside: Collection[ast.AST] = ()) -> bool:
     """Whether a script imports libraries only, and of other code just what never gets its model, optimizer or loss.
 
-    ``nodes`` are all of its syntax tree.
+    ``nodes`` are all of its syntax tree, and of the modules whose imports ``beside`` has.
     """
     others: set[str] = set()
     for node in nodes:
-        for module, name in _imported(node):
+        for module, name in _imported(node) if node not in beside else ():
             if not trains_nothing(module):
                 others.add(name)
     if "*" in others:

@@ -40,7 +40,7 @@ def read_notebook(text: str, source: str, read: Reader, surroundings: Surroundin
         surroundings=surroundings,
     )
     notes = [] if whole else [(source, "incomplete: read up to the error")]
-    return Settings(script, [*notes, *script.notes, *others.notes])
+    return Settings(script, [*notes, *script.notes, *others.notes], script.code_faults)
 
 
 def _code_cells(nodes: list[Node]) -> list[list[tuple[str, int]]]:

@@ -13,6 +13,7 @@ each other until a timeout.
 - Parameters were initialized or loaded after wrapping, with another seed on each rank, or new ones were added on one
   rank.
 - Weights are changed outside the optimizer on one rank; buffers (BatchNorm's, a queue, an EMA) are not broadcast.
+- The loss is computed through `ddp.module`, so DistributedDataParallel never sees it and averages no gradients.
 - A kernel's or a card's error changed the numbers of one rank (see `hardware`).
 
 ## How to recognize it

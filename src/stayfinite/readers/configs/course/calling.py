@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from stayfinite.readers.configs.course.following import MOST_CALLS
+from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.readers.configs.course.following import MOST_CALLS, MOVES
 from stayfinite.readers.configs.course.picking import (
     FOREIGN,
     MODULES,
@@ -18,12 +19,15 @@ from stayfinite.readers.configs.course.picking import (
     truth,
 )
 from stayfinite.readers.configs.course.terms import (
+    HIDDEN,
     NONE,
+    OPTIMIZER_OF_TIMM,
     UNKNOWN,
     VALUES_KEPT,
     Frame,
     Term,
     constant,
+    hides_weights,
     is_layer,
     joined_modes,
 )
@@ -32,14 +36,16 @@ if TYPE_CHECKING:
     from stayfinite.readers.configs.course.following import Course
 
 Keywords = dict[str, Term]
-_SAME = frozenset({
-    "to", "cuda", "cpu", "float", "double", "half", "bfloat16", "apply", "requires_grad_", "share_memory", "type",
-})  # fmt: skip
-"""Methods that return the model they are called on."""
 _WRAPPERS = frozenset({"DataParallel", "DistributedDataParallel", "DDP", "compile", "script", "tqdm"})
 _GROWING = frozenset({"append", "extend", "insert", "add", "update", "pop", "clear", "remove", "popleft", "add_module"})
 _OF_VALUES = VALUES_KEPT | {"softmax", "log_softmax", "sigmoid", "argmax", "max", "mean", "sum"}
 _SHORT_NAMES = frozenset({"torch", "F", "nn", "np", "numpy", "tf", "jnp", "jax", "K", "keras", "paddle", "math"})
+_LOADS_MODEL = lazy_regex(
+    r"torchvision\.models\.(?:\w+\.)*(?!get_|list_)[a-z]\w*|(?:\w+\.)*(?:timm\.create_model|get_peft_model)|"
+    r"(?:\w+\.)*\w*(?:Model|LM|For[A-Z]\w*|Net|UNet\w*|Transformer\w*|Encoder|Decoder)\.from_(?:pretrained|config)"
+)
+_RUNS = frozenset({"CLI", "auto_cli", "Fire", "run", "typer", "launch", "notebook_launcher"})
+_NEW_HEAD = frozenset({"reset_classifier", "reset_head"})
 _IN_PLACE = frozenset({"shuffle"})
 _OF_UPDATES = frozenset({"backward", "step", "zero_grad", "clear_grad", "grad"})
 _TOLD = frozenset({"backward", "step", "load_state_dict", "register_buffer"})
@@ -157,6 +163,7 @@ def _forward(course: Course, model: Term, given: list[Term], keywords: Keywords,
 def _library(course: Course, function: Term, node: ast.Call, given: list[Term], keywords: Keywords) -> Term:
     last = function.last
     if last in _WRAPPERS and given and given[0].op != "const":
+        course.spread.update({id(given[0])} if last in ("DistributedDataParallel", "DDP") else ())
         return given[0]
     if function.name == "super":
         return _super(course, node)
@@ -180,8 +187,13 @@ def _library(course: Course, function: Term, node: ast.Call, given: list[Term], 
         course.tell("seed", UNKNOWN, NONE, node)
     if last == "deepcopy" and given and given[0].op in MODULES:
         return copied(course, given[0], node)
-    op = "made" if last[:1].isupper() and not last.endswith("Tensor") else "call"
-    result = course.term(op, function.name, tuple(given), node, keywords=keywords)
+    for each in given if function.data is FOREIGN and last in _RUNS else ():
+        if each.op == "function":
+            call_function(course, each, [], {}, node)  # `fire.Fire(main)`
+    model = _LOADS_MODEL.fullmatch(function.name) is not None
+    made = model or function.name.startswith(OPTIMIZER_OF_TIMM) or (last[:1].isupper() and not last.endswith("Tensor"))
+    result = course.term("made" if made else "call", function.name, tuple(given), node, keywords=keywords,
+                         data=HIDDEN if model else None)  # fmt: skip
     if function.data is FOREIGN:
         course.foreign.add(id(result))
     course.tell("foreign" if function.data is FOREIGN else "called", UNKNOWN, result, node)
@@ -225,10 +237,21 @@ def _method(course: Course, owner: Term, node: ast.Call, given: list[Term], keyw
         owner = owner.attributes["instance"]
     if name in owner.attributes and owner.op not in ("row", "dict"):
         return call_value(course, owner.attributes[name], given, keywords, node)
+    if name == "prepare" and owner.op == "made" and owner.last == "Accelerator":
+        return given[0] if len(given) == 1 else course.term("row", parts=tuple(given), node=node)
     if name in ("eval", "train") and owner.op not in ("row", "dict", "const"):
         _switch(course, owner, name, given, keywords, node)
         return owner
-    if owner.op in MODULES and name in _SAME:
+    if name in ("parameters", "named_parameters") and owner.op == "made" and id(owner) in course.foreign:
+        owner.data = owner.data or HIDDEN
+    if name in _GROWING:
+        course.ends.pop(id(owner), None)
+        if name == "append" and given and not course.doubt:
+            course.ends[id(owner)] = given[0]
+    if name in _NEW_HEAD and hides_weights(owner):
+        head = owner.attributes[name] = course.term("made", name, tuple(given), node, HIDDEN)
+        course.titles[id(head)] = f"the new head of {ast.unparse(node.func.value)}"
+    if owner.op in MODULES and name in MOVES:
         if name == "apply":
             for each in given[:1]:
                 course.tell("init", owner, each, node)
@@ -262,7 +285,8 @@ def _method(course: Course, owner: Term, node: ast.Call, given: list[Term], keyw
     result = course.term("method", name, (owner, *given), node, keywords=keywords)
     if name == "register_buffer" and len(given) > 1 and isinstance(constant(given[0]), str):
         owner.attributes[given[0].data] = given[1]
-    course.tell(name if name in _TOLD else "foreign" if unseen else "called", owner, result, node)
+    subject = given[0] if name == "backward" and owner.op == "made" and given else owner  # accelerator.backward(loss)
+    course.tell(name if name in _TOLD else "foreign" if unseen else "called", subject, result, node)
     if name.endswith("_") and not name.startswith("_") and name != "requires_grad_":
         course.tell("in place", owner, result, node)
     return result

@@ -8,8 +8,19 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from stayfinite.readers.configs.course.picking import MODULES, import_of, item_of, items_of, parts_in, parts_of, truth
+from stayfinite.readers.configs.course.pages import Pages
+from stayfinite.readers.configs.course.picking import (
+    FOREIGN,
+    MODULES,
+    import_of,
+    item_of,
+    items_of,
+    parts_in,
+    parts_of,
+    truth,
+)
 from stayfinite.readers.configs.course.terms import (
+    HIDDEN,
     NONE,
     UNKNOWN,
     Conditions,
@@ -28,6 +39,10 @@ MOST_PARTS = 200
 MOST_CALLS = 14
 """Nested ones."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+MOVES = frozenset({
+    "to", "cuda", "cpu", "float", "double", "half", "bfloat16", "apply", "requires_grad_", "share_memory", "type",
+})  # fmt: skip
+"""Methods that return the model they are called on."""
 
 
 class TooMuch(Exception):
@@ -37,8 +52,13 @@ class TooMuch(Exception):
 class Course:
     """What a script does, in order."""
 
-    def __init__(self, tree: ast.Module, compute: Callable[[Course, ast.expr], Term]) -> None:
+    def __init__(
+        self, tree: ast.Module, compute: Callable[[Course, ast.expr], Term], pages: Pages | None = None
+    ) -> None:
         self.tree = tree
+        self.pages = pages or Pages(tree)
+        self._modules: dict[int, Term] = {}
+        self._file = ""
         self.events: list[Event] = []
         self.terms: list[Term] = []
         self.frames = [Frame()]
@@ -55,6 +75,12 @@ class Course:
         self.copies: set[int] = set()
         self.loose: set[int] = set()
         """Lists that may hold more or less than is known."""
+        self.ends: dict[int, Term] = {}
+        """The last item of lists that grow."""
+        self.spread: set[int] = set()
+        """Models that are trained on several devices: `DistributedDataParallel(model)`."""
+        self.framed = False
+        """Whether a framework runs backward and the steps."""
         self.fleeting: set[int] = set()
         """Layers that a forward makes."""
         self.calls: list[Any] = []
@@ -79,12 +105,12 @@ class Course:
     @cached_property
     def code(self) -> str:
         """The source without its comments."""
-        return ast.unparse(self.tree)
+        return "\n".join(map(ast.unparse, self.pages.trees))
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
         """Every node of the script."""
-        return list(ast.walk(self.tree))
+        return list(self.pages.nodes)
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
@@ -164,7 +190,7 @@ class Course:
         """The method of this name, if there is one."""
         if self._methods is None:
             self._methods = {}
-            for owner in (each for each in self.nodes if isinstance(each, ast.ClassDef)):
+            for owner in (each for each in ast.walk(self.tree) if isinstance(each, ast.ClassDef)):
                 for each in owner.body:
                     if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)):
                         self._methods.setdefault(each.name, []).append(each)
@@ -199,9 +225,26 @@ class Course:
     def _assign(self, node: ast.Assign) -> bool:
         value = self.value(node.value)
         for target in node.targets:
+            value = self._as_model(target, value)
             self.give(target, value)
             self._entitle(target, value)
         return False
+
+    @cached_property
+    def _with_parameters(self) -> set[str]:
+        """What `parameters()` is asked of."""
+        return {ast.unparse(each.value) for each in self.nodes
+                if isinstance(each, ast.Attribute) and each.attr == "parameters"}  # fmt: skip
+
+    def _as_model(self, target: ast.expr, value: Term) -> Term:
+        """A model that code makes which nobody sees: `model = build(config).cuda()`."""
+        made = value
+        while made.op == "method" and made.name in MOVES:
+            made = made.parts[0]
+        if made.op != "call" or id(made) not in self.foreign or ast.unparse(target) not in self._with_parameters:
+            return value
+        made.op, made.data = "made", HIDDEN
+        return made
 
     def _entitle(self, target: ast.expr, value: Term) -> None:
         """Remember what a value is first called."""
@@ -399,14 +442,37 @@ class Course:
     def _import(self, node: ast.Import) -> bool:
         for each in node.names:
             name = each.name if each.asname else each.name.partition(".")[0]
-            self.bind(each.asname or name, import_of(name, node, each.name))
+            found = self._module(each.name, 0) if each.asname or "." not in each.name else None
+            self.bind(each.asname or name, found or import_of(name, node, each.name))
         return False
 
     def _importfrom(self, node: ast.ImportFrom) -> bool:
+        found = self._module(node.module or "", node.level)
         for each in node.names:
             module = "." * node.level + (node.module or "")
-            self.bind(each.asname or each.name, import_of(f"{node.module}.{each.name}", node, module))
+            if each.name == "*" and found is not None:
+                self.frame.names.update({key: value for key, value in found.attributes.items() if key[0] != "_"})
+                continue
+            known = found.attributes.get(each.name) if found is not None else None
+            known = known or self._module(f"{node.module}.{each.name}" if node.module else each.name, node.level)
+            self.bind(each.asname or each.name, known or import_of(f"{node.module}.{each.name}", node, module))
         return False
+
+    def _module(self, name: str, level: int) -> Term | None:
+        """A module beside the script, followed when it is first imported."""
+        page = self.pages.page(name, level, self._file)
+        if not page:
+            return None
+        if page not in self._modules:
+            frame = Frame()
+            frame.names["__name__"] = self.term("const", data=name)
+            self._modules[page] = Term("library", name, data=FOREIGN, attributes=frame.names)
+            before = self.frames, self._file, self.passes, self.conditions, self.doubt, self.learns
+            self.frames, self._file, self.passes, self.conditions = [frame], self.pages.files[page], [], ()
+            self.doubt, self.learns = 0, True
+            self.run(self.pages.trees[page].body)
+            self.frames, self._file, self.passes, self.conditions, self.doubt, self.learns = before
+        return self._modules[page]
 
     def _assert(self, node: ast.Assert) -> bool:
         self.value(node.test)

@@ -11,7 +11,7 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.course.calling import held_by
 from stayfinite.readers.configs.course.following import Course
 from stayfinite.readers.configs.course.picking import FOREIGN, MODULES, STACKS, parts_in
-from stayfinite.readers.configs.course.terms import Term, constant, is_layer
+from stayfinite.readers.configs.course.terms import OPTIMIZER_OF_TIMM, Term, constant, hides_weights, is_layer
 from stayfinite.readers.configs.script_calls import is_optimizer
 
 _WEIGHTED = lazy_regex(
@@ -29,7 +29,18 @@ def is_parameter(term: Term) -> bool:
 
 def has_weights(term: Term) -> bool:
     """Whether it is a layer whose weights have to be trained."""
-    return is_parameter(term) or (is_layer(term) and _WEIGHTED.fullmatch(term.last) is not None)
+    return is_parameter(term) or owns_weights(term) or (is_layer(term) and _WEIGHTED.fullmatch(term.last) is not None)
+
+
+def owns_weights(term: Term) -> bool:
+    """Whether it is a model of other code, and not only a wrapper of models that are known."""
+    return hides_weights(term) and (
+        term.last in ADAPTED or not any(is_module(each) for each in (*term.parts, *term.keywords.values()))
+    )
+
+
+ADAPTED = frozenset({"get_peft_model"})
+"""What adds new weights to a model, and freezes the others."""
 
 
 def is_trained(term: Term) -> bool:
@@ -45,7 +56,7 @@ def trained_in(model: Term) -> list[Term]:
 def is_module(term: Term) -> bool:
     """Whether it is a model: a layer, or an instance of the script's own class of modules."""
     if term.op != "instance":
-        return is_layer(term)
+        return is_layer(term) or hides_weights(term)
     owners, bases = [term.data], list[Term]()
     for owner in owners[:20]:
         for base in owner.parts:
@@ -68,7 +79,8 @@ def is_open(term: Term, loose: set[int]) -> bool:
 
 def made_optimizer(term: Term) -> bool:
     """Whether it is an optimizer of a library."""
-    return term.op == "made" and is_optimizer(term.name) and bool(term.parts or term.keywords)
+    known = is_optimizer(term.name) or term.name.startswith(OPTIMIZER_OF_TIMM)
+    return term.op == "made" and known and bool(term.parts or term.keywords)
 
 
 def scheduled_by(term: Term) -> Term | None:
@@ -229,7 +241,7 @@ class Gradients:
     def _made(self, term: Term) -> Reach:
         if is_parameter(term):
             return Reach(frozenset({term}), frozenset({term}))
-        if is_layer(term):
+        if is_layer(term) or hides_weights(term):
             return NOBODY_KNOWS
         mixed = self.mixed([*term.parts, *term.keywords.values()], graph=term.learns)
         of_torch = term.name.startswith("torch.") and not term.name.startswith("torch.utils.")
@@ -255,12 +267,12 @@ class Gradients:
         owner = term.parts[0]
         if term.name in _CUTS and owner.op not in MODULES:
             return self.of(owner).cut
-        return NOBODY_KNOWS if owner.op == "instance" or is_layer(owner) else self.of(owner)
+        return NOBODY_KNOWS if owner.op == "instance" or is_module(owner) else self.of(owner)
 
     def _applied(self, term: Term) -> Reach:
         layer, given = term.parts[0], [*term.parts[1:], *term.keywords.values()]
         ways = layer.parts if layer.op == "either" else (layer,)
-        if not all(map(is_layer, ways)):
+        if not all(is_layer(each) or hides_weights(each) for each in ways):
             mixed = self.mixed([layer, *given], graph=term.learns)
             hidden = any(each.op == "made" and not each.name.startswith("torch.") for each in ways)
             return Reach(mixed.sources, mixed.seen, known=False) if hidden else mixed

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.course.calling import held_by
 from stayfinite.readers.configs.course.following import Course
-from stayfinite.readers.configs.course.terms import Term, all_from, constant, leaves, number
+from stayfinite.readers.configs.course.terms import Term, all_from, constant, hides_weights, leaves, number
 from stayfinite.readers.configs.script_calls import is_optimizer
 
 _DEEPEST = 8
@@ -76,6 +77,8 @@ def is_learned(term: Term) -> bool:
 def changing_layers(course: Course, model: Term) -> str:
     """`Dropout`, `BatchNorm2d`: what makes evaluation differ from training; empty if nothing is known to."""
     for layer in held_by(model):
+        if hides_weights(layer) and (said := _said_to_change(layer)):
+            return said
         if layer.op == "made":
             name = layer.last
             if _RUNNING.fullmatch(name) and constant(layer.keywords.get("track_running_stats")) is not False:
@@ -89,6 +92,17 @@ def changing_layers(course: Course, model: Term) -> str:
         elif layer.op == "instance" and "training=self.training" in ast.unparse(layer.data.node):
             return "dropout"
     return ""
+
+
+def _said_to_change(model: Term) -> str:
+    """The same of a model of other code, by its name and arguments."""
+    for name, value in model.keywords.items():
+        if "drop" in name and (number(value) or 0) > 0:
+            return f"dropout ({name})"
+    return "batch norm" if _NORMED.fullmatch(model.last) else ""
+
+
+_NORMED = lazy_regex(r"\w*(?:resnet|resnext|densenet|efficientnet|mobilenet|inception)\w*", re.IGNORECASE)
 
 
 def _drops(course: Course, share: Term | None, default: float) -> bool:

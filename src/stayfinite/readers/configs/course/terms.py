@@ -61,6 +61,16 @@ def is_layer(term: Term) -> bool:
     return term.op == "made" and term.name.startswith(_LAYER) and ".utils." not in term.name
 
 
+OPTIMIZER_OF_TIMM = "timm.optim.create_optimizer"
+HIDDEN = "hidden"
+"""What a `made` model of other code holds: it has weights, and nobody sees its layers."""
+
+
+def hides_weights(term: Term) -> bool:
+    """Whether it is a model of other code."""
+    return term.op == "made" and term.data is HIDDEN
+
+
 NONE = Term("const")
 UNKNOWN = Term("unknown")
 

@@ -7,9 +7,18 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from stayfinite.readers.configs.course.following import Course
-from stayfinite.readers.configs.course.gradients import Gradients, Reach, held, is_schedule, made_optimizer, trained_in
+from stayfinite.readers.configs.course.gradients import (
+    ADAPTED,
+    Gradients,
+    Reach,
+    held,
+    is_module,
+    is_schedule,
+    made_optimizer,
+    trained_in,
+)
 from stayfinite.readers.configs.course.picking import MODULES, parts_in
-from stayfinite.readers.configs.course.terms import Conditions, Event, Term, all_from, constant, is_layer
+from stayfinite.readers.configs.course.terms import Conditions, Event, Term, all_from, constant, hides_weights, is_layer
 
 _HARMLESS = frozenset({
     "print", "len", "sum", "isinstance", "type", "id", "str", "repr", "summary", "save", "dump", "state_dict", "next",
@@ -24,6 +33,11 @@ _RESTORED = frozenset({
     "register_forward_hook",
 })  # fmt: skip
 """Methods of a model after which its layers may be anything."""
+_MODELS_KEPT = frozenset({
+    "print_trainable_parameters", "gradient_checkpointing_enable", "save_pretrained", "num_parameters", "generate",
+    "get_input_embeddings", "get_output_embeddings", "enable_input_require_grads", "reset_classifier", "reset_head",
+})  # fmt: skip
+"""Methods of other code's models that freeze and unfreeze nothing."""
 _BACKWARDS = frozenset({"grad", "vjp", "jacobian", "hessian", "backward"})
 
 
@@ -90,7 +104,17 @@ class Updates:
 
     def leaves(self, optimizer: Term) -> set[int]:
         """Every layer that an optimizer holds."""
-        return {id(part) for each in self.held.get(id(optimizer)) or () for part in self.parts(each)}
+        return {id(part) for part in self._held_parts(optimizer)}
+
+    def _held_parts(self, optimizer: Term) -> list[Term]:
+        """The same: what a model had when the optimizer was made."""
+        parts = [part for each in self.held.get(id(optimizer)) or () for part in self.parts(each)]
+        return [each for each in parts if not self.is_later(each, optimizer)]
+
+    def is_later(self, one: Term, other: Term) -> bool:
+        """Whether a value was made after another."""
+        places = self._places
+        return places.get(id(one), 0) > places.get(id(other), len(self.course.terms))
 
     def parts(self, held_one: Term) -> list[Term]:
         """The layers of a model, or a tensor itself."""
@@ -115,7 +139,7 @@ class Updates:
             self._tell("step" if inside is not None or not about_rates else "schedule", inside, event)
 
     def _stepped(self, optimizer: Term) -> None:
-        trained = [part for each in self.held.get(id(optimizer)) or () for part in self.parts(each)]
+        trained = self._held_parts(optimizer)
         if trained and all(id(each) in self.frozen for each in trained):
             self.stepped_frozen.add(id(optimizer))
         else:
@@ -126,9 +150,11 @@ class Updates:
         call, owner = event.result, event.term
         name = call.last
         if call.op == "made":
+            if call.last in ADAPTED and call.parts:
+                self._freeze(call.parts[0], now=True)
             if made_optimizer(call):
-                first = call.given(0, "params")
-                self.held[id(call)] = held(first, self.gradients.asked, self.course.loose)
+                whole = [each for each in (*call.parts, *call.keywords.values()) if is_module(each)]
+                self.held[id(call)] = whole or held(call.given(0, "params"), self.gradients.asked, self.course.loose)
                 self._tell("build", call, event)
         elif name in ("zero_grad", "clear_grad"):
             known = call.op == "method" and (id(owner) in self.held or owner.op == "instance" or is_layer(owner))
@@ -170,9 +196,14 @@ class Updates:
         if call.last in ("zero_grad", "clear_grad", *_BACKWARDS):
             self._called(event)
             return
-        if call.last in _HARMLESS:
+        if call.last in _HARMLESS or is_schedule(call):
+            return
+        if call.last in ADAPTED or made_optimizer(call):
+            self._called(event)
             return
         self._tell("unknown", None, event)
+        if call.op == "method" and hides_weights(event.term) and call.last not in _MODELS_KEPT:
+            self._freeze(event.term, now=False)
         given = call.parts[1:] if call.op == "method" else call.parts
         for each in (*given, *call.keywords.values()):
             self._hand_over(each)
@@ -210,6 +241,8 @@ class Updates:
             if not off:
                 self.gradients.ask(value)
             models = [value.parts[0]] if value.op == "attribute" and value.name in ("weight", "bias") else []
+            if not off:
+                self._freeze(_root(value), now=False)  # `model.get_classifier()` is a part of the model
         for each in models:
             self._freeze(each, now=off and value.op == "each" and not event.conditions)
 
@@ -249,6 +282,13 @@ class Updates:
     def _augmented(self, event: Event) -> None:
         if not event.learns and self.gradients.is_leaf(event.term):
             self._tell("by hand", event.term, event)
+
+
+def _root(value: Term) -> Term:
+    """What a part was asked of."""
+    while value.op in ("each", "method", "attribute", "index", "part", "applied") and value.parts:
+        value = value.parts[0]
+    return value
 
 
 _KINDS: dict[str, Callable[[Updates, Event], None]] = {

@@ -8,6 +8,7 @@ from itertools import chain
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.course.following import Course
+from stayfinite.readers.configs.course.pages import Pages
 from stayfinite.readers.configs.course.uncalled import course_of
 from stayfinite.readers.configs.judges.choices import best_picked, unused_adapters
 from stayfinite.readers.configs.judges.data import (
@@ -19,6 +20,14 @@ from stayfinite.readers.configs.judges.data import (
     split_scales,
 )
 from stayfinite.readers.configs.judges.fault import Fault
+from stayfinite.readers.configs.judges.frameworks import returned_nothing, unsynchronized
+from stayfinite.readers.configs.judges.frozen import (
+    all_frozen,
+    compared_only,
+    frozen_aliases,
+    made_too_late,
+    new_and_frozen,
+)
 from stayfinite.readers.configs.judges.leaks import copied_targets, leaks
 from stayfinite.readers.configs.judges.losses import (
     crossed_shapes,
@@ -34,7 +43,6 @@ from stayfinite.readers.configs.judges.program import Program
 from stayfinite.readers.configs.judges.scheduling import rates, scheduled
 from stayfinite.readers.configs.judges.starts import bad_starts, constant_features, initial_weights
 from stayfinite.readers.configs.judges.stepping import (
-    all_frozen,
     by_hand,
     cut_off,
     held_by_nobody,
@@ -51,19 +59,25 @@ from stayfinite.readers.configs.libraries import is_complete
 MOST_NODES = 20_000
 _OTHER_WAYS = frozenset({"exec", "eval", "compile", "globals", "locals", "__import__"})
 _TRAINS_ITSELF = lazy_regex(
-    r"register_\w*hook|post_accumulate|accelerat|deepspeed|lightning|torch\.func|functorch|functional_call|\bexec\(|"
+    r"register_\w*hook|post_accumulate|deepspeed|lightning|torch\.func|functorch|functional_call|\bexec\(|"
     r"globals\(\)\[|torch\.distributed\.optim|__torch_function__|autograd\.Function"
 )
 
 
-def script_faults(tree: ast.Module, text: str) -> tuple[list[Fault], list[Fault]]:
-    """The faults of a script's updates, and those that only a whole script shows."""
-    nodes = list(ast.walk(tree))
+_IS_WRAPPED = lazy_regex(r"accelerat")
+
+
+def script_faults(tree: ast.Module, text: str, pages: Pages | None = None) -> tuple[list[Fault], list[Fault]]:
+    """The faults of a script's updates, and those that only a whole script shows; ``text`` is that of all pages."""
+    pages = pages or Pages(tree)
+    nodes = list(pages.nodes)
+    if len(nodes) > MOST_NODES and len(pages.trees) > 1:
+        return script_faults(tree, text)
     updated = not _TRAINS_ITSELF.search(text) and ("optim" in text or ".backward" in text)
     plain = len(nodes) <= MOST_NODES and _is_plain(nodes)
-    complete = (plain or updated) and is_complete(nodes)
+    complete = (plain or updated) and is_complete(nodes, pages.inside)
     whole = plain and complete
-    course = course_of(tree) if whole or updated else None
+    course = course_of(tree, pages) if whole or updated else None
     program = Program(course, text, nodes, whole=complete) if course is not None and updated else None
     return _of_updates(nodes, program), _of_whole(course) if course is not None and whole else []
 
@@ -72,6 +86,10 @@ def faults_of_parts(course: Course, *, whole: bool) -> list[Fault]:
     """What each part shows by itself, called or not; ``whole`` where nothing of the program was left out."""
     found: dict[str, Fault] = {}
     told = [one_output(course, whole=whole), unused_adapters(course, whole=whole)]
+    told += [returned_nothing(course)] if whole else []
+    if course.framed and whole:
+        program = Program(course, course.code, course.nodes, whole=False)
+        told += [judge(program) for judge in (without_graph, cut_off, made_too_late, all_frozen)]
     for fault in chain(*told, *(judge(course) for judge in _OF_PARTS)):
         if fault.cause not in found or (fault.sure and not found[fault.cause].sure):
             found[fault.cause] = fault
@@ -101,10 +119,12 @@ def _of_whole(course: Course) -> list[Fault]:
 
 def _of_updates(nodes: Sequence[ast.AST], program: Program | None) -> list[Fault]:
     found: dict[str, Fault] = {}
-    told = [named_without_call(nodes)]
-    if program is not None and program.whole:
+    told = [named_without_call(nodes), compared_only(nodes)]
+    wrapped = program is not None and _IS_WRAPPED.search(program.text) is not None
+    if program is not None and program.whole and not wrapped:
         told += [judge(program) for judge in _MISSING]
-    told += [judge(program) for judge in _WRONG] if program is not None else []
+    if program is not None:
+        told += [judge(program) for judge in (_OF_WEIGHTS if wrapped else (*_OF_WEIGHTS, *_WRONG))]
     for fault in chain.from_iterable(told):
         found.setdefault(fault.cause, fault)
     return list(found.values())
@@ -112,8 +132,10 @@ def _of_updates(nodes: Sequence[ast.AST], program: Program | None) -> list[Fault
 
 _MISSING = (by_hand, plain_lists, never_called, never_cleared, not_divided, rates)
 """What is missing: told only where no other code can do it."""
-_WRONG = (in_wrong_order, scheduled, without_graph, cut_off, held_by_nobody, all_frozen)
+_WRONG = (unsynchronized, in_wrong_order, scheduled, cut_off, held_by_nobody)
 """What is done wrongly in plain sight."""
+_OF_WEIGHTS = (without_graph, made_too_late, all_frozen, new_and_frozen, frozen_aliases)
+"""The same, whoever runs backward and the steps."""
 _OF_COURSE: tuple[Callable[[Course], Iterator[Fault]], ...] = (
     wrong_modes, wrong_sums, wrong_inputs, wrong_axes, crossed_shapes, parted_pairs, same_batches, sorted_classes,
     split_scales, leaks, flipped_signs, bad_starts, constant_features, singular_places, not_finite,

@@ -13,7 +13,9 @@ from itertools import pairwise
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.course.following import FUNCTIONS, Course
-from stayfinite.readers.configs.course.terms import Term
+from stayfinite.readers.configs.course.gradients import made_optimizer
+from stayfinite.readers.configs.course.picking import truth
+from stayfinite.readers.configs.course.terms import UNKNOWN, Term
 from stayfinite.readers.configs.judges.fault import Fault
 from stayfinite.readers.configs.judges.losses import below_zero, doubled_sigmoids
 from stayfinite.readers.configs.program.names import dotted_name
@@ -71,7 +73,7 @@ class Loops:
         self._text = text
         self._course = course
         units: dict[ast.AST, _Unit] = {}
-        nodes = [each for each in course.nodes if isinstance(each, (ast.Call, ast.Assign, ast.For))]
+        nodes = [each for each in ast.walk(course.tree) if isinstance(each, (ast.Call, ast.Assign, ast.For))]
         for node in sorted(nodes, key=lambda each: (each.end_lineno or 0, each.end_col_offset or 0)):
             scope = self._scope_of(node)
             if scope not in units:
@@ -120,7 +122,6 @@ class Loops:
             if unit.of("backward", "scaled"):
                 yield from self._never_cleared(unit)
                 yield from _in_wrong_order(self._course, unit)
-                yield from self._clipped_while_scaled(unit)
                 yield from self._never_stepped(unit)
                 yield from self._not_divided(unit)
 
@@ -165,20 +166,6 @@ class Loops:
             return {name}
         made = self._made.items()
         return {optimizer for optimizer, value in made if re.search(rf"\b{re.escape(name)}\.", ast.unparse(value))}
-
-    def _clipped_while_scaled(self, unit: _Unit) -> Iterator[Fault]:
-        """A scaled backward, clipping, and nothing unscaled between them; the scaler's step comes later."""
-        scaled, unscaled = False, False
-        steps = [each for each in unit.of("step") if each.by_scaler]
-        for event in unit.events if steps else ():
-            if event.kind in ("backward", "scaled"):
-                scaled, unscaled = event.by_scaler, False
-            elif event.kind == "clip" and scaled and not unscaled:
-                late = "the gradients are clipped before unscaling" if unit.of("unscale") else ""
-                text = late or "scaled gradients are clipped and never unscaled"
-                yield Fault("clip-before-unscale", text, event.node.lineno, mild=self._adapts(steps[0].name))
-                return
-            unscaled = unscaled or event.kind == "unscale"
 
     def _never_stepped(self, unit: _Unit) -> Iterator[Fault]:
         """An optimizer is made and cleared, and never takes a step."""
@@ -266,7 +253,46 @@ def _is_number(term: Term) -> bool:
     return _is_number(given) or (term.last in ("tensor", "FloatTensor", "float") and computed)
 
 
-_OF_VALUES = (_detached, doubled_sigmoids, below_zero)
+def _clipped_while_scaled(course: Course) -> Iterator[Fault]:
+    """A scaled backward, clipping, and nothing unscaled between them; the scaler's step comes later."""
+    scaler, clipped, unscales = "", None, "unscale" in course.code
+    for event in course.events:
+        call = event.result
+        if call.last == "backward":
+            scaler, clipped = _scaler_of(event.term), None
+        elif "unscale" in call.last or (event.kind == "foreign" and scaler in map(_written, call.parts[1:])):
+            scaler = scaler if clipped is not None else ""
+        elif call.last.startswith("clip_grad") and scaler:
+            clipped = clipped or event
+        elif call.last == "step" and clipped is not None and _receiver(call) == scaler:
+            late = "the gradients are clipped before unscaling" if unscales else ""
+            given = next((each for each in call.parts if made_optimizer(each)), None)
+            adapts = _ADAPTIVE.search(given.last if given is not None else course.code) is not None
+            text = late or "scaled gradients are clipped and never unscaled"
+            yield Fault("clip-before-unscale", text, clipped.node.lineno, mild=adapts)
+            clipped = None
+
+
+def _scaler_of(loss: Term) -> str:
+    """`scaler` of `scaler.scale(loss)`, unless it is switched off."""
+    if loss.op not in ("call", "method") or loss.last != "scale" or not _receiver(loss):
+        return ""
+    made = loss.parts[0] if loss.op == "method" else UNKNOWN
+    off = made.op == "made" and truth(made.keywords.get("enabled", UNKNOWN)) is False
+    return "" if off else _receiver(loss)
+
+
+def _receiver(call: Term) -> str:
+    """The object that a method is called on, as it is written."""
+    function = call.node.func if isinstance(call.node, ast.Call) else None
+    return ast.unparse(function.value) if isinstance(function, ast.Attribute) else ""
+
+
+def _written(term: Term) -> str:
+    return ast.unparse(term.node) if isinstance(term.node, ast.expr) else ""
+
+
+_OF_VALUES = (_detached, doubled_sigmoids, below_zero, _clipped_while_scaled)
 
 
 def _parameters(scope: ast.AST) -> set[str]:

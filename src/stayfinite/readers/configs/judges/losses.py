@@ -10,7 +10,7 @@ from stayfinite.readers.configs.course.following import Course
 from stayfinite.readers.configs.course.models import is_learned, optimizers
 from stayfinite.readers.configs.course.picking import truth
 from stayfinite.readers.configs.course.shapes import Shapes, crosses
-from stayfinite.readers.configs.course.terms import Term, alike, bare, constant, leaves, number
+from stayfinite.readers.configs.course.terms import NONE, Term, alike, bare, constant, leaves, number
 from stayfinite.readers.configs.judges.fault import Fault, seen_at
 
 LINEAR, SOFTMAX, LOG_SOFTMAX, SIGMOID = "linear", "softmax", "log_softmax", "sigmoid"
@@ -112,7 +112,7 @@ def returned_probabilities(course: Course) -> Iterator[Fault]:
         if forward is None or owner.name in inner or _PART.fullmatch(owner.name):
             continue
         returned = course.returned.get(forward, [])
-        if returned and all(_is_softmax(each) for each in returned):
+        if returned and all(_is_softmax(course, each) for each in returned):
             text = "forward() returns a softmax, and cross entropy applies another"
             yield seen_at("softmax-before-cross-entropy", text, returned[0].node)
 
@@ -125,8 +125,10 @@ _NO_LOGITS = lazy_regex(
 _PART = lazy_regex(r"\w*(?:atten|attn|gate|rout|head|pool|memory|select)\w*", 2)
 
 
-def _is_softmax(term: Term) -> bool:
+def _is_softmax(course: Course, term: Term) -> bool:
     layer = term.parts[0] if term.op == "applied" else term
+    if layer is not term and layer.last == "Sequential" and layer.parts and layer.parts[-1].op == "starred":
+        layer = course.ends.get(id(layer.parts[-1].parts[0]), layer)  # nn.Sequential(*layers)
     return (layer is term and term.last == "softmax") or (layer.op == "made" and layer.last == "Softmax")
 
 
@@ -303,6 +305,8 @@ def _unused_branch(term: Term) -> tuple[str, str] | None:
     if term.op != "call" or term.last != "where" or len(term.parts) != 3:
         return None
     condition, chosen, _ = term.parts
+    while chosen.op == "binary" and chosen.name == "Mult":  # p * log(p)
+        chosen = next((each for each in chosen.parts if (_steep(each) or ("division",))[0] != "division"), NONE)
     steep = _steep(chosen)
     asks = condition.op == "compare" and condition.name in ("Gt", "NotEq") and number(condition.parts[1]) == 0
     if steep is not None and asks and steep[1].op != "call" and alike(condition.parts[0], steep[1]):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.configs.course.following import Course
+from stayfinite.readers.configs.course.following import FUNCTIONS, Course
 from stayfinite.readers.configs.course.models import calls_of, changing_layers, trained
 from stayfinite.readers.configs.course.picking import dataset_of
 from stayfinite.readers.configs.course.terms import Event, Passes, Term, leaves, number, stripped
@@ -44,6 +44,11 @@ def wrong_modes(course: Course) -> Iterator[Fault]:
 def _may_switch(course: Course, call: ast.Call) -> bool:
     """Whether a call that was not followed could switch a model's mode."""
     own = {node.name for node in course.nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    function = next((each for each in course.around(call) if isinstance(each, FUNCTIONS)), None)
+    if function is not None and function not in course.followed:
+        names = (getattr(each, "id", getattr(each, "attr", "")) for each in course.nodes)
+        if function.name not in names:
+            return False  # nobody calls it
     return isinstance(call.func, ast.Attribute) and call.func.attr not in own
 
 

@@ -268,7 +268,7 @@ _ON_PURPOSE = lazy_regex(
     r"random.?feature|extreme learning|linear.?prob|transfer|fine.?tun|polyak|\bema\b|\.load\(|"
     r"\.copy_\(|\.weight\.data(?:\s*=|\[)|\.\w+\.weight\s*=[^=]", re.IGNORECASE
 )  # fmt: skip
-_FIXED = lazy_regex(
+KEPT_FIXED = lazy_regex(
     r"target|teacher|ema\b|momentum|random|fixed|\bold|_old|shadow|percept|vgg|anchor|\bref", re.IGNORECASE
 )
 
@@ -278,7 +278,8 @@ def without_graph(program: Program) -> Iterator[Fault]:
     alive = {id(event.node) for event, loss in program.losses() if loss.sources or not loss.known}
     alive |= {id(event.node) for event in program.of("backward") if event.loss is None}
     for event, loss in program.losses():
-        if id(event.node) not in alive and loss.known and not loss.sources and loss.seen and event.loops:
+        looped = event.loops or program.course.framed
+        if id(event.node) not in alive and loss.known and not loss.sources and loss.seen and looped:
             text = f"the loss has no graph, so backward() reaches no weight of {program.names(list(loss.seen))}"
             yield Fault("detached-loss", text, getattr(event.node, "lineno", 0))
             return
@@ -289,15 +290,20 @@ def cut_off(program: Program) -> Iterator[Fault]:
     losses = [loss for _, loss in program.losses()]
     if len(losses) != len(program.of("backward")) or not all(each.known for each in losses):
         return
-    if any(program.holds(each) is None for each in program.optimizers) or _ON_PURPOSE.search(program.text):
+    if any(program.holds(each) is None for each in program.optimizers):
         return
     reached = {part for loss in losses for part in loss.sources}
     if not reached:
         return
-    held = {part for each in program.optimizers if program.of("step", each) for part in program.leaves(each)}
+    steps = [each for each in program.optimizers if program.of("step", each) or program.course.framed]
+    held = {part for each in steps for part in program.leaves(each)}
     seen = {part for loss in losses for part in loss.seen} - reached
-    lost = [each for each in seen if id(each) in held and has_weights(each) and not _excused(program, each)]
-    if lost and not any(_FIXED.search(program.path(each)) for each in lost):
+    lost = [each for each in seen if id(each) in held and has_weights(each)]
+    listed = {id(each) for one in steps for each in program.holds(one) or () if len(program.holds(one) or ()) > 1}
+    asked = [each for each in lost if id(each) in listed and id(each) not in program.frozen]
+    meant = _ON_PURPOSE.search(program.text) is not None
+    lost = asked or [each for each in lost if not meant and not is_excused(program, each)]
+    if lost and not any(KEPT_FIXED.search(program.path(each)) for each in lost):
         first = min(lost, key=lambda each: each.line)
         text = f"no gradient reaches {program.names(lost)}: the graph ends between its output and the loss"
         yield Fault("detached-loss", text, first.line)
@@ -320,11 +326,11 @@ def held_by_nobody(program: Program) -> Iterator[Fault]:
         return
     if all(loss.known for _, loss in program.losses()) and not {id(each) for each in reached} & held:
         text = f"the optimizer holds other weights than those of the loss: {program.names(reached)} are in none"
-        if not any(_excused(program, each) for each in reached) and any(map(has_weights, reached)):
+        if not any(is_excused(program, each) for each in reached) and any(map(has_weights, reached)):
             yield Fault("params-not-in-optimizer", text, optimizers[-1].line)
         return
     lost = [each for each in dict.fromkeys(reached) if id(each) not in held and is_layer(each) and has_weights(each)]
-    if not lost or _ON_PURPOSE.search(program.text) or any(_is_meant(program, each) for each in lost):
+    if not lost or _ON_PURPOSE.search(program.text) or any(is_meant(program, each) for each in lost):
         return
     first = min(lost, key=lambda each: each.line)
     text = f"no optimizer holds {program.names(lost)}: these weights are never trained"
@@ -332,22 +338,15 @@ def held_by_nobody(program: Program) -> Iterator[Fault]:
     yield Fault("params-not-in-optimizer", text, first.line, fix=fix)
 
 
-def _excused(program: Program, part: Term) -> bool:
+def is_excused(program: Program, part: Term) -> bool:
+    """Whether a layer was loaded, changed by hand or given to other code."""
     return id(part) in program.excused or id(part) in program.course.fleeting
 
 
-def _is_meant(program: Program, part: Term) -> bool:
+def is_meant(program: Program, part: Term) -> bool:
     """Whether it looks like weights that are to stay as they are."""
     copied = id(part) in program.course.copies
-    return _excused(program, part) or copied or _FIXED.search(program.path(part)) is not None
-
-
-def all_frozen(program: Program) -> Iterator[Fault]:
-    """An optimizer all of whose weights are frozen."""
-    for optimizer in program.optimizers:
-        if id(optimizer) in program.stepped_frozen and program.holds(optimizer) and not _excused(program, optimizer):
-            name = program.name(optimizer) or "the optimizer"
-            yield Fault("params-frozen", f"every weight that {name} holds has requires_grad = False", optimizer.line)
+    return is_excused(program, part) or copied or KEPT_FIXED.search(program.path(part)) is not None
 
 
 def plain_lists(program: Program) -> Iterator[Fault]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import os
 import posixpath
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path, PurePath
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import plain_name
 from stayfinite.errors import UsageError
+from stayfinite.readers.configs.course.pages import Pages
 from stayfinite.readers.configs.files import as_text, read_content
 from stayfinite.readers.configs.literals import parse_json
 from stayfinite.readers.configs.program.names import bind, dotted_name, given_argument
@@ -319,13 +321,34 @@ def _module(run: Run, name: str, level: int) -> Scope | None:
     parts = [part for part in name.split(".") if part]
     if here.folder is None or run.spent or (not parts and not level):
         return None
-    up = [os.pardir] * max(level - 1, 0)
-    stem = PurePath(*up, *parts)
-    for candidate in (f"{stem}.py" if parts else "__init__.py", f"{stem}/__init__.py"):
-        folder = here.folder if level else run.frames[0].scope.folder
-        for place in places(candidate, folder):
-            return _read_module(run, place)
+    for place in _places_of(name, level, here.folder if level else run.frames[0].scope.folder):
+        return _read_module(run, place)
     return None
+
+
+def _places_of(name: str, level: int, folder: str | None) -> Iterator[str]:
+    """The files that an imported name may mean."""
+    parts = [part for part in name.split(".") if part]
+    stem = PurePath(*[os.pardir] * max(level - 1, 0), *parts)
+    for candidate in (f"{stem}.py" if parts else "__init__.py", f"{stem}/__init__.py"):
+        yield from places(candidate, folder)
+
+
+def pages_of(run: Run, tree: ast.Module) -> Pages:
+    """The script and what it imports of the modules that were read."""
+    top = run.frames[0].scope.folder
+
+    def find(module: str, level: int, file: str) -> tuple[str, ast.Module] | None:
+        folder = str(PurePath(file).parent) if file and level else top
+        for place in _places_of(module, level, folder) if folder is not None and (module or level) else ():
+            scope = run.modules.scopes.get(os.path.realpath(place))
+            if scope is None or scope.tree is None:
+                return None
+            parsed = parse_python("\n".join(scope.origin.lines))
+            return None if parsed is None else (scope.origin.source, parsed.tree)
+        return None
+
+    return Pages(tree, find) if run.modules.scopes else Pages(tree)
 
 
 def _read_module(run: Run, path: str) -> Scope | None:

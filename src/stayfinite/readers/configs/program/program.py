@@ -11,10 +11,11 @@ from pathlib import PurePath
 from stayfinite.core.settings import Expression
 from stayfinite.readers.configs.course.uncalled import course_of_parts
 from stayfinite.readers.configs.judges import faults_of_parts, script_faults
+from stayfinite.readers.configs.judges.fault import Fault
 from stayfinite.readers.configs.judges.loops import HOLDS_LOSS, Loops
 from stayfinite.readers.configs.judges.losses import GIVEN, probabilities_given
 from stayfinite.readers.configs.program.expressions import call_function, call_value, evaluate, instantiate
-from stayfinite.readers.configs.program.files import Modules
+from stayfinite.readers.configs.program.files import Modules, pages_of
 from stayfinite.readers.configs.program.names import MAPPINGS, dotted_name, given_argument
 from stayfinite.readers.configs.program.state import (
     MOST_STEPS,
@@ -284,22 +285,33 @@ def follow(
 
 def _take_faults(run: Run, tree: ast.Module, text: str, found: ScriptSettings) -> None:
     """Faults of the script, and of functions that it calls in modules beside it."""
-    course = course_of_parts(tree)
-    updates, of_whole = script_faults(tree, text)
-    told = {(each.cause, each.line) for each in (*updates, *of_whole)}
-    found.faults += [each.told() for each in (*updates, *faults_of_parts(course, whole=True))]
-    found.faults += [each.told(whole=True) for each in of_whole]
+    pages = pages_of(run, tree)
+    course = course_of_parts(tree, pages)
+    updates, of_whole = script_faults(tree, "\n".join([text, *map(ast.unparse, pages.trees[1:])]), pages)
+    told = {(each.cause, *pages.place(each.line)) for each in (*updates, *of_whole)}
+
+    def tell(fault: Fault, source: str = "", *, whole: bool = False) -> None:
+        file, line = pages.place(fault.line)
+        found.faults.append(replace(fault, line=line).told(source or file, whole=whole))
+
+    for each in (*updates, *faults_of_parts(course, whole=True)):
+        tell(each)
+    for each in of_whole:
+        tell(each, whole=True)
     beside = [(each.origin.source, "\n".join(each.origin.lines), each.tree, set(run.followed))
               for each in run.modules.scopes.values() if each.tree is not None]  # fmt: skip
     for source, lines, part, followed in [("", text, tree, None), *beside]:
         loops = Loops(course if not source else course_of_parts(part), lines, followed)
         for fault in loops.faults():
-            if source or (fault.cause, fault.line) not in told:
-                found.faults.append(fault.told(source))
+            file, line = pages.place(fault.line)
+            if (fault.cause, source or file, line) not in told:
+                tell(fault, source)
         for call, dtype, line in loops.unscaled_autocasts():
-            found.add_node(f"{call}.{HOLDS_LOSS}", Node(dtype, line, source=source or found.source))
+            file, at = pages.place(line)
+            found.add_node(f"{call}.{HOLDS_LOSS}", Node(dtype, at, source=source or file or found.source))
     for given in probabilities_given(course):
-        found.note(given.lineno, f"{GIVEN}: {run.frame.scope.origin.text_of(given)}")
+        if not pages.place(given.lineno)[0]:
+            found.note(given.lineno, f"{GIVEN}: {run.frame.scope.origin.text_of(given)}")
 
 
 def _call_assumed(run: Run, value: Value, node: ast.expr) -> Value:
