@@ -98,6 +98,8 @@ _TRANSFORMER = lazy_regex(
     r"nllb|m2m|xlm|albert|transformer|pythia|mamba|blip|\bmpnet|minilm|layoutlm|donut|trocr|segformer",
     re.IGNORECASE,
 )
+_LAYERS_OF_ONE = lazy_regex(r"(?<!class )\b(?:VisionTransformer|SwinTransformer\w*|nn\.Transformer\w*)\(")
+_TUNED = lazy_regex(r"torchtune\.models\.\w+\.(?P<adapters>q?lora_)?(?!.*(?:clip|flamingo|vision))\w+")
 _SCRATCH = lazy_regex(r"from_scratch|init_from: scratch|train_from_scratch|\.from_config\b|random_init", re.IGNORECASE)
 _PRETRAINED = ("model_name_or_path", "base_model", "from_pretrained_name", "pretrained_model_name_or_path", "model_id",
                "pretrained_model", "restore_file", "finetune_from_model", "pretrained")  # fmt: skip
@@ -255,6 +257,10 @@ def trained(plan: Plan) -> str:
         return "vectors"
     if plan.adapters is not None:
         return "adapters"
+    models = (_TUNED.fullmatch(each.value) for each in plan.known if isinstance(each.value, str))
+    tuned = next(filter(None, models), None) if plan.find("checkpoint_dir") else None
+    if tuned is not None:
+        return "adapters" if tuned["adapters"] else "whole"
     if plan.says(_SCRATCH):
         return "scratch"
     if plan.says(_FROZEN):
@@ -283,7 +289,8 @@ def model_kind(plan: Plan) -> str:
         return "t5"
     if family in _LARGE if billions is None else billions >= 1:
         return "large"
-    return "transformer" if family or _TRANSFORMER.search(text) else ""
+    by_class = any(_LAYERS_OF_ONE.search(each.text) for each in plan.scripts)
+    return "transformer" if family or _TRANSFORMER.search(text) or by_class else ""
 
 
 def batch_of(plan: Plan) -> float | None:

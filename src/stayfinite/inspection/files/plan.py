@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.core.settings import Expression, Setting, Settings
+from stayfinite.core.settings import Expression, Setting, Settings, in_script
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.sources import Source
 from stayfinite.readers.configs.script_settings import whole_tree
@@ -225,7 +225,8 @@ class Plan:
         """`axolotl`, `llama-factory`, `transformers`, or empty."""
         if not self.scripts and self.find("base_model") and self.find("sequence_len", "micro_batch_size"):
             return "axolotl"  # its trainings are config files
-        if self.find("finetuning_type") or (self.find("template") and self.find("cutoff_len")):
+        own = (self.find("template"), self.find("cutoff_len"))  # the words of a script are its own
+        if self.find("finetuning_type") or all(each is not None and not in_script(each.where) for each in own):
             return "llama-factory"
         return "transformers" if self.is_transformers else ""
 

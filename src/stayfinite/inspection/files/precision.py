@@ -6,6 +6,7 @@ from itertools import product
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting, Settings
+from stayfinite.inspection.files.half_formats import fixed_scale, half_vae, lost_updates
 from stayfinite.inspection.files.learning_rate import OPTIMIZERS, optimizer_of
 from stayfinite.inspection.files.names import first_steps, last_step
 from stayfinite.inspection.files.plan import Plan
@@ -31,6 +32,8 @@ _BEARS_HALF = lazy_regex(r"(?:^|/)t5-small$")
 _LEAST_HALF = 6e-8
 _MASTER = lazy_regex(r"master_?(?:param|weight|copy)|fp16_?optimizer|main_?params|fp32_?param", re.IGNORECASE)
 """Optimizers that keep fp32 copies of fp16 weights."""
+_PLAIN_BACKWARD = lazy_regex(r"(?m)^\s+[^#\n]*\.backward\(\)")
+_GIVEN_BACKWARD = lazy_regex(r"\.backward\(\s*[\w(]|scaler|no_sync")
 _AS_BF16 = {"fp16": "bf16", "float16": "bfloat16", "16-mixed": "bf16-mixed"}
 _ROUNDED = lazy_regex(r"\.half\(\)\.(?:float|double|bfloat16)\(\)|deepcopy\(|\bsave\(")
 """Weights rounded to fp16 and converted back, or a copy of them: the trained ones stay in fp32."""
@@ -77,16 +80,36 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
         text = f"{_written(base)} under {_as_written(precision)}: fp16 weights and fp16 mixed precision at once"
         notes.remark("plan.double_fp16_adapters", (text, base.where))
     notes.remark("plan.scaler_missing", *_unscaled(plan))
+    notes.remark("plan.fixed_scale", *fixed_scale(plan))
+    notes.remark("plan.bf16_updates", *lost_updates(plan))
+    notes.remark("plan.half_vae", *half_vae(plan))
     seen = "" if precision is None else f"{precision.value} ({precision.where})"
-    causes = ("both-half-formats", "fp16-overflow-model-family", "scaler-missing")
+    causes = ("both-half-formats", "fp16-overflow-model-family", "scaler-missing", "fp16-underflow")
     notes.check("Precision", "precision for this model", *causes, seen=seen, otherwise="not set")
     loaded = plan.context.weights
     seen = "" if loaded is None else f"{loaded.value} ({loaded.where})"
-    notes.check("Precision", "weight dtype", "double-fp16", "pure-fp16-weights", seen=seen, otherwise="not set")
+    notes.check(
+        "Precision",
+        "weight dtype",
+        "double-fp16",
+        "pure-fp16-weights",
+        "bf16-lost-updates",
+        seen=seen,
+        otherwise="not set",
+    )
 
 
 def _unscaled(plan: Plan) -> list[Remark]:
     """A loss computed in fp16, whose gradients nothing scales."""
+    for setting in plan.known:
+        around, text = setting.name.rpartition(".")[0], plan.text_of(setting.source)
+        if around.endswith("Accelerator") and last_step(setting) == "mixed_precision" and setting.value == "fp16":
+            bypassed = _PLAIN_BACKWARD.search(text) and not _GIVEN_BACKWARD.search(text)
+            if bypassed and not setting.doubtful and ".prepare(" in text:
+                text = (
+                    f"{setting.name}: fp16, but loss.backward() bypasses accelerator.backward(loss): nothing is scaled"
+                )
+                return [(text, setting.where, "accelerator.backward(loss)")]
     for setting in plan.settings:
         call, _, name = setting.name.rpartition(".")
         if name != HOLDS_LOSS or setting.where in plan.switched_off:

@@ -4,6 +4,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting
+from stayfinite.inspection.files.added_tokens import added_tokens
 from stayfinite.inspection.files.learning_rate import batch_of
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import Plan, shown
@@ -171,8 +172,9 @@ DEFAULT_LIMIT = 20  # transformers' default limit of generated tokens
 def look_at_lengths(plan: Plan, notes: Notes) -> None:
     """Check position tables, room for answers, and contradictory limits."""
     notes.remark("plan.too_long", *_beyond_positions(plan))
+    notes.remark("plan.tokens_added", *added_tokens(plan))
     notes.remark("plan.generation_limit", *_generation_too_short(plan))
-    causes = ["position-out-of-range", "generation-too-short", "all-labels-masked"]
+    causes = ["position-out-of-range", "token-id-out-of-range", "generation-too-short", "all-labels-masked"]
     prompt, whole = plan.number("max_prompt_length"), _named(plan, "max_length")
     # One value used for both is a single limit.
     if prompt is not None and whole is not None and prompt.value >= whole[0] and prompt.where != whole[1].where:

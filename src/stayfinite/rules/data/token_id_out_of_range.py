@@ -113,6 +113,7 @@ RULE = Rule(
     ),
     prior=-3.0,
     beats=("environment", "hardware", "nan-loss"),
+    plans={"plan.tokens_added": STRONG + HINT},
     proofs={
         # The ids of a batch that the embedding has no row for, a list.
         "data.token_ids_out_of_range": "token ids outside the embedding: {}",

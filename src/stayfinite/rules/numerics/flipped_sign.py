@@ -66,10 +66,19 @@ def _is_one_of_several(facts: Facts, negated: Line) -> bool:
     return first_line(code_lines(facts), added) is not None
 
 
+def _is_learned(facts: Facts, negated: Line) -> bool:
+    """Whether the negated value is called a loss, or goes to backward; an attack asks for an input's gradient alone."""
+    named = re.match(r"\s*(\w+)\s*=", negated.text)
+    if named is None or "loss" in named[1].lower():
+        return True
+    goes = lazy_regex(rf"\b{named[1]}\b.*\bbackward\(|\bbackward\(.*\b{named[1]}\b|\bloss\w*\s*=.*\b{named[1]}\b")
+    return first_line(code_lines(facts), goes) is not None
+
+
 def judge(facts: Facts) -> Clues:
     """Clues: a sign in the code, or a loss that falls below zero ever faster."""
     negated = first_line(code_lines(facts), _NEGATED, but=_LOG_PROBABILITY)
-    if negated is not None and not _is_one_of_several(facts, negated):
+    if negated is not None and _is_learned(facts, negated) and not _is_one_of_several(facts, negated):
         yield from quote(negated, STRONG + FAIR, "a minus before a loss: {:.140}")
     for rate in facts.settings.all(*LR):
         if (value := finite(rate.value)) is not None and value < 0:

@@ -74,6 +74,7 @@ RULE = Rule(
     observes={
         "update.lost_share": "the share of weights with a gradient that a step leaves bit for bit unchanged, 0 to 1"
     },
+    plans={"plan.bf16_updates": STRONG + FAIR},
     warns={
         r"bf16 gradient accumulation is not safe": STRONG + FAIR,
     },

@@ -99,6 +99,7 @@ RULE = Rule(
         "zero-gradient",
         "adam-eps-underflow",
     ),
+    plans={"plan.half_vae": STRONG + HINT},
     observes={
         "plan.fp16_family": "where fp16 is on: the model's family, whether adapters alone are trained, both as text"
     },

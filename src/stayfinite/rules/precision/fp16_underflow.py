@@ -68,6 +68,7 @@ RULE = Rule(
     fix="scale the loss (torch.amp.GradScaler, DeepSpeed fp16.loss_scale 0) or train in bf16",
     prior=-4.5,
     beats=("zero-gradient", "vanishing-gradient", "loss-collapse"),
+    plans={"plan.fixed_scale": PROOF},
     observes={
         "gradient.zero_share": "the share of gradient elements that are exactly zero, 0 to 1",
         "worlds.fp32.zero_share": "the same share when the step is run in fp32",

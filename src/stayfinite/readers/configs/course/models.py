@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.course.calling import held_by
 from stayfinite.readers.configs.course.following import Course
-from stayfinite.readers.configs.course.terms import Term, all_from, constant, hides_weights, leaves, number
+from stayfinite.readers.configs.course.terms import UNKNOWN, Term, all_from, constant, hides_weights, leaves, number
 from stayfinite.readers.configs.script_calls import is_optimizer
 
 _DEEPEST = 8
@@ -35,12 +35,17 @@ def number_of(course: Course, term: Term | None, depth: int = 0) -> float | None
 
 
 def option_default(course: Course, name: str) -> float | None:
+    """The default of `--name`, if it is a number."""
+    return number(default_of(course, name) or UNKNOWN)
+
+
+def default_of(course: Course, name: str) -> Term | None:
     """The default of `--name`."""
     for each in course.terms:
         if each.op == "method" and each.name == "add_argument":
             words = [str(constant(part)).lstrip("-").replace("-", "_") for part in each.parts[1:]]
             if name in words:
-                return number(each.keywords.get("default"))
+                return each.keywords.get("default")
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stayfinite.readers.configs.course.terms import Term, constant, is_all, number
+from stayfinite.readers.configs.course.terms import Term, constant, is_all, leaves, number
 
 Shape = tuple[int | None, ...] | None
 """None: unknown. A size that is unknown is None."""
@@ -29,6 +29,24 @@ class Shapes:
             self._known[id(term)] = self._find(term)
             self._depth -= 1
         return self._known[id(term)]
+
+    def is_column(self, term: Term) -> bool:
+        """Whether a batch of unknown rank has gone through `Linear(n, 1)`."""
+        if term.op == "method" and term.name in _ELEMENTWISE and term.name not in ("numpy", "copy"):
+            return self.is_column(term.parts[0])
+        layer = term.parts[0] if term.op == "applied" and len(term.parts) == 2 else None
+        if layer is None or layer.op != "made":
+            return False
+        if layer.last == "Linear":
+            batched = any(each.op == "batch" for each in leaves(term.parts[1]))
+            return _size(layer.given(1, "out_features")) == 1 and batched
+        return _keeps(layer.last) and self.is_column(term.parts[1])
+
+    def _attribute(self, term: Term) -> Shape:
+        """The values of a column of a table."""
+        owner = term.parts[0]
+        column = owner.op == "index" and isinstance(constant(owner.parts[1]), str) and term.name == "values"
+        return (None,) if column and any(each.name.startswith("pandas.") for each in leaves(owner)) else None
 
     def _find(self, term: Term) -> Shape:
         look = getattr(self, f"_{term.op}", None)

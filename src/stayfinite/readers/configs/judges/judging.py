@@ -10,6 +10,7 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.course.following import Course
 from stayfinite.readers.configs.course.pages import Pages
 from stayfinite.readers.configs.course.uncalled import course_of
+from stayfinite.readers.configs.judges.accumulating import lost_sums, never_reached, not_divided
 from stayfinite.readers.configs.judges.choices import best_picked, unused_adapters
 from stayfinite.readers.configs.judges.data import (
     axes_taken_for_others,
@@ -28,7 +29,7 @@ from stayfinite.readers.configs.judges.frozen import (
     made_too_late,
     new_and_frozen,
 )
-from stayfinite.readers.configs.judges.leaks import copied_targets, leaks
+from stayfinite.readers.configs.judges.leaks import copied_targets, leaks, whole_again
 from stayfinite.readers.configs.judges.losses import (
     crossed_shapes,
     flipped_signs,
@@ -40,7 +41,7 @@ from stayfinite.readers.configs.judges.losses import (
 from stayfinite.readers.configs.judges.measuring import wrong_modes, wrong_sums
 from stayfinite.readers.configs.judges.outputs import one_output
 from stayfinite.readers.configs.judges.program import Program
-from stayfinite.readers.configs.judges.scheduling import rates, scheduled
+from stayfinite.readers.configs.judges.scheduling import floored, rates, scheduled
 from stayfinite.readers.configs.judges.starts import bad_starts, constant_features, initial_weights
 from stayfinite.readers.configs.judges.stepping import (
     by_hand,
@@ -50,7 +51,6 @@ from stayfinite.readers.configs.judges.stepping import (
     named_without_call,
     never_called,
     never_cleared,
-    not_divided,
     plain_lists,
     without_graph,
 )
@@ -132,13 +132,15 @@ def _of_updates(nodes: Sequence[ast.AST], program: Program | None) -> list[Fault
 
 _MISSING = (by_hand, plain_lists, never_called, never_cleared, not_divided, rates)
 """What is missing: told only where no other code can do it."""
-_WRONG = (unsynchronized, in_wrong_order, scheduled, cut_off, held_by_nobody)
+_WRONG = (
+    unsynchronized, in_wrong_order, floored, lost_sums, never_reached, scheduled, cut_off, held_by_nobody,
+)  # fmt: skip
 """What is done wrongly in plain sight."""
 _OF_WEIGHTS = (without_graph, made_too_late, all_frozen, new_and_frozen, frozen_aliases)
 """The same, whoever runs backward and the steps."""
 _OF_COURSE: tuple[Callable[[Course], Iterator[Fault]], ...] = (
     wrong_modes, wrong_sums, wrong_inputs, wrong_axes, crossed_shapes, parted_pairs, same_batches, sorted_classes,
-    split_scales, leaks, flipped_signs, bad_starts, constant_features, singular_places, not_finite,
-    axes_taken_for_others,
+    split_scales, leaks, whole_again, flipped_signs, bad_starts, constant_features, singular_places,
+    not_finite, axes_taken_for_others,
 )  # fmt: skip
 """What is told of whole scripts alone."""

@@ -8,7 +8,18 @@ from collections.abc import Container, Iterator
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.course.following import FUNCTIONS, Course
 from stayfinite.readers.configs.course.models import trained
-from stayfinite.readers.configs.course.terms import Event, Term, alike, bare, constant, leaves, number, stripped
+from stayfinite.readers.configs.course.picking import dataset_of, truth
+from stayfinite.readers.configs.course.terms import (
+    UNKNOWN,
+    Event,
+    Term,
+    alike,
+    bare,
+    constant,
+    leaves,
+    number,
+    stripped,
+)
 from stayfinite.readers.configs.judges.fault import Fault, seen_at
 from stayfinite.readers.configs.judges.losses import learned_losses, loss_calls
 
@@ -246,3 +257,24 @@ def _copies(course: Course, label: str) -> bool:
             if value.op == "index" and constant(value.parts[1]) in _INPUTS:
                 return True
     return False
+
+
+def whole_again(course: Course) -> Iterator[Fault]:
+    """`train, val = random_split(data, ...)`, and the shuffled loader gets `data` with all its rows."""
+    loaders = [each for each in course.terms if each.op == "made" and each.last == "DataLoader"]
+    given = {id(loader): dataset_of(loader) for loader in loaders}
+    used = {id(part) for each in course.terms for part in (*each.parts, *each.keywords.values())}
+    for split in course.terms:
+        whole = split.given(0, "dataset") if split.op == "call" and split.last == "random_split" else None
+        parts = [each for each in course.terms if each.op == "part" and each.parts[0] is split]
+        if whole is None or not parts or id(parts[0]) in used or not any(id(each) in used for each in parts[1:]):
+            continue
+        measured = [each for each in loaders if any(given[id(each)] is part for part in parts[1:])]
+        for loader in loaders if measured else ():
+            if given[id(loader)] is whole and truth(loader.keywords.get("shuffle", UNKNOWN)) is True:
+                text = (
+                    "the shuffled loader gets the whole dataset, with its validation part; the training part is unused"
+                )
+                yield Fault(
+                    "train-val-overlap", text, loader.line, fix="give the loader the training part of the split"
+                )

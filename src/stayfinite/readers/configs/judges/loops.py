@@ -17,12 +17,15 @@ from stayfinite.readers.configs.course.gradients import made_optimizer
 from stayfinite.readers.configs.course.picking import truth
 from stayfinite.readers.configs.course.terms import UNKNOWN, Term
 from stayfinite.readers.configs.judges.fault import Fault
+from stayfinite.readers.configs.judges.formulas import wrong_formulas
 from stayfinite.readers.configs.judges.losses import below_zero, doubled_sigmoids
+from stayfinite.readers.configs.judges.reductions import summed_pixels
 from stayfinite.readers.configs.program.names import dotted_name
 from stayfinite.readers.configs.script_calls import is_optimizer
 
 _OPTIMIZER = lazy_regex(r"(?!.*(?:option|sched|adopt))\w*(?:opt|solver)\w*", re.IGNORECASE)
 _SCALED_ELSEWHERE = lazy_regex(r"scaler|scale_loss|loss_scal|accelerator|fabric|deepspeed|\bapex\b", re.IGNORECASE)
+_SCALES = lazy_regex(r"\.scale\(|\.scale_loss\(")
 _AVERAGES = lazy_regex(r"ema|average|swa", re.IGNORECASE)
 _MICRO = lazy_regex(r"accum|micro", re.IGNORECASE)
 _ADAPTIVE = lazy_regex(r"adam|rmsprop|lamb|adafactor|lion", re.IGNORECASE)
@@ -122,6 +125,8 @@ class Loops:
             if unit.of("backward", "scaled"):
                 yield from self._never_cleared(unit)
                 yield from _in_wrong_order(self._course, unit)
+                yield from self._never_scaled(unit)
+                yield from _clipped_too_late(unit)
                 yield from self._never_stepped(unit)
                 yield from self._not_divided(unit)
 
@@ -166,6 +171,19 @@ class Loops:
             return {name}
         made = self._made.items()
         return {optimizer for optimizer, value in made if re.search(rf"\b{re.escape(name)}\.", ast.unparse(value))}
+
+    def _never_scaled(self, unit: _Unit) -> Iterator[Fault]:
+        """`scaler.step(optimizer)` after a plain `loss.backward()`, where nothing calls `scaler.scale()`."""
+        steps = [each for each in unit.of("step") if each.by_scaler and "scaler" in ast.unparse(each.node).lower()]
+        made = any(each.op == "made" and each.last == "GradScaler" for each in self._course.terms)
+        if made and steps and unit.of("backward") and not _SCALES.search(self._text) and not self._scales_nothing():
+            text = "scaler.step() without scaler.scale(loss): torch refuses the first step"
+            yield Fault("scaler-missing", text, steps[0].node.lineno, fix="scaler.scale(loss).backward()")
+
+    def _scales_nothing(self) -> bool:
+        """Whether every scaler is switched off: `GradScaler(enabled=False)`."""
+        made = [each for each in self._course.terms if each.op == "made" and each.last == "GradScaler"]
+        return bool(made) and all(truth(each.keywords.get("enabled", UNKNOWN)) is False for each in made)
 
     def _never_stepped(self, unit: _Unit) -> Iterator[Fault]:
         """An optimizer is made and cleared, and never takes a step."""
@@ -222,6 +240,21 @@ def _in_wrong_order(course: Course, unit: _Unit) -> Iterator[Fault]:
     if _OPTIMIZER.fullmatch(_last(name)) and not given and not hidden:
         text = f"{name}.step() comes after zero_grad and before backward: it finds no gradient"
         yield Fault("cleared-before-step", text, step.node.lineno)
+
+
+def _clipped_too_late(unit: _Unit) -> Iterator[Fault]:
+    """Gradients that are clipped after the step, and cleared before the next backward."""
+    calls = [each for each in unit.events if each.kind != "unscale"]
+    kinds = ["backward" if each.kind == "scaled" else each.kind for each in calls]
+    if kinds in _LATE and calls[0].blocks and len({each.blocks for each in calls}) == 1:
+        text = "the gradients are clipped after the step: no step is ever clipped"
+        late = calls[kinds.index("clip")]
+        yield Fault("no-clipping", text, late.node.lineno, fix="clip between backward() and step()")
+
+
+_LATE = (
+    ["zero", "backward", "step", "clip"], ["backward", "step", "clip", "zero"], ["backward", "step", "zero", "clip"],
+)  # fmt: skip
 
 
 def _detached(course: Course) -> Iterator[Fault]:
@@ -292,7 +325,7 @@ def _written(term: Term) -> str:
     return ast.unparse(term.node) if isinstance(term.node, ast.expr) else ""
 
 
-_OF_VALUES = (_detached, doubled_sigmoids, below_zero, _clipped_while_scaled)
+_OF_VALUES = (_detached, doubled_sigmoids, below_zero, wrong_formulas, summed_pixels, _clipped_while_scaled)
 
 
 def _parameters(scope: ast.AST) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.course.following import Course
@@ -19,17 +19,20 @@ _OF_CLASSES = frozenset({"CrossEntropyLoss", "cross_entropy"})
 _OF_LOGS = frozenset({"NLLLoss", "nll_loss"})
 _OF_SHARES = frozenset({"BCELoss", "binary_cross_entropy"})
 _OF_LOGITS = frozenset({"BCEWithLogitsLoss", "binary_cross_entropy_with_logits"})
-_PAIRED = frozenset(
+PAIRED = frozenset(
     {"MSELoss", "mse_loss", "L1Loss", "l1_loss", "SmoothL1Loss", "smooth_l1_loss", "HuberLoss", "huber_loss"}
 )
-POSITIVE = _OF_CLASSES | _OF_LOGS | _OF_SHARES | _OF_LOGITS | _PAIRED
+_OF_LOG_SHARES = frozenset({"KLDivLoss", "kl_div", "CTCLoss", "ctc_loss"})
+POSITIVE = _OF_CLASSES | _OF_LOGS | _OF_SHARES | _OF_LOGITS | PAIRED
 
 
 def loss_calls(course: Course) -> Iterator[tuple[str, Term, Term, Term]]:
     """``(loss, call, input, target)`` of each loss of torch."""
     for term in course.terms:
-        name = loss_name(term)
-        given, target = (term.given(0, "input"), term.given(1, "target")) if name else (None, None)
+        name = loss_name(term, _KNOWN)
+        given, target = (
+            (term.given(0, "input", "log_probs"), term.given(1, "target", "targets")) if name else (None, None)
+        )
         if given is not None and target is not None:
             yield name, term, given, target
 
@@ -39,12 +42,15 @@ def learned_losses(course: Course) -> Iterator[tuple[str, Term, Term, Term]]:
     return (each for each in loss_calls(course) if id(each[1]) in course.learned)
 
 
-def loss_name(term: Term) -> str:
-    """The name of torch's loss that a value is the result of."""
-    if term.op == "call" and term.last in POSITIVE and (_of_torch(term) or term.name == "cross_entropy"):
+_KNOWN = POSITIVE | _OF_LOG_SHARES
+
+
+def loss_name(term: Term, names: Collection[str] = POSITIVE) -> str:
+    """The name of torch's loss that a value is the result of, among these."""
+    if term.op == "call" and term.last in names and (_of_torch(term) or term.name == "cross_entropy"):
         return term.last
     layer = term.parts[0] if term.op == "applied" else None
-    if layer is not None and layer.op == "made" and layer.last in POSITIVE:
+    if layer is not None and layer.op == "made" and layer.last in names:
         return layer.last if _of_torch(layer) or layer.last == layer.name else ""
     return ""
 
@@ -151,7 +157,7 @@ def _wrong(loss: str, kind: str, shown: str) -> tuple[str, str] | None:
         return "softmax-before-cross-entropy", f"{shown} is a softmax, and {loss} applies another one"
     if loss in _OF_LOGITS and kind == SIGMOID:
         return "softmax-before-cross-entropy", f"{shown} {_DOUBLED}"
-    if loss in _OF_LOGS and kind in (LINEAR, SOFTMAX, SIGMOID):
+    if loss in _OF_LOGS | _OF_LOG_SHARES and kind in (LINEAR, SOFTMAX, SIGMOID):
         has = {LINEAR: "logits", SOFTMAX: "probabilities", SIGMOID: "probabilities"}[kind]
         return "probability-loss-on-logits", f"{loss} takes log-probabilities, and gets {has}: {shown}"
     if loss in _OF_SHARES and kind == LINEAR:
@@ -176,10 +182,22 @@ def wrong_axes(course: Course) -> Iterator[Fault]:
         many = (
             len(rows) > 0 if rows is not None else len(scores) > 1 if scores is not None else bare(target).op == "batch"
         )
-        many = many and not (rows is None and target.op == "index")
+        many = (many and not (rows is None and target.op == "index")) or _is_loaded(target)
         if axis == 0 and many and not isinstance(axis, bool) and call.line not in told and _as_given(given, soft):
             told.add(call.line)
             yield Fault("softmax-axis", f"{layer.shown} runs over the rows of the batch: use dim=1", layer.line)
+
+
+_MOVES = frozenset({"to", "cuda", "cpu", "long", "view", "flatten", "squeeze"})
+
+
+def _is_loaded(target: Term) -> bool:
+    """Whether a value is a part of what a loader gives in batches."""
+    while target.op == "part" or (target.op == "method" and target.name in _MOVES):
+        target = target.parts[0]
+    loader = target.parts[0] if target.op == "each" and target.parts else None
+    size = loader.given(1, "batch_size") if loader is not None and loader.last == "DataLoader" else None
+    return size is not None and number(size) != 1 and constant(size) is not None
 
 
 def _as_given(given: Term, soft: Term) -> bool:
@@ -195,7 +213,8 @@ def crossed_shapes(course: Course) -> Iterator[Fault]:
     told: set[int] = set()
     for name, call, given, target in loss_calls(course):
         one, other = shapes.of(given), shapes.of(target)
-        if name in _PAIRED and crosses(one, other) and call.line not in told:
+        one = (None, 1) if one is None and shapes.is_column(given) else one
+        if name in PAIRED and crosses(one, other) and call.line not in told:
             told.add(call.line)
             text = f"{call.shown} of shapes {_in_words(one)} and {_in_words(other)}: each row meets every target"
             yield Fault("loss-broadcast", text, call.line)

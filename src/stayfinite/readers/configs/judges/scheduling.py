@@ -92,6 +92,33 @@ def scheduled(program: Program) -> Iterator[Fault]:
             yield Fault("lr-schedule-bug", text, getattr(event.node, "lineno", 0))
 
 
+def floored(program: Program) -> Iterator[Fault]:
+    """`LambdaLR(optimizer, lambda step: (total - step) // total)`, which is 0 from the second step on."""
+    for schedule in program.course.terms:
+        function = schedule.given(1, "lr_lambda") if schedule.op == "made" and schedule.last == "LambdaLR" else None
+        if function is None or function.op != "function" or len(function.node.args.args) != 1:
+            continue
+        step, body = function.node.args.args[0].arg, function.node.body
+        last = body[-1] if isinstance(body, list) else ast.Return(body)
+        factor = _inside(last.value) if isinstance(last, ast.Return) and last.value is not None else None
+        if not isinstance(factor, ast.BinOp) or not isinstance(factor.op, ast.FloorDiv):
+            continue
+        left, whole = _inside(factor.left), ast.unparse(_inside(factor.right))
+        if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Sub) and ast.unparse(left) == f"{whole} - {step}":
+            text = f"{ast.unparse(factor)[:60]} is 0 from the second step on: // rounds down"
+            yield Fault("lr-zero", text, factor.lineno, fix="divide with /")
+
+
+def _inside(factor: ast.expr) -> ast.expr:
+    """`x` of `max(0, x)` and `float(x)`."""
+    while isinstance(factor, ast.Call) and ast.unparse(factor.func) in ("max", "min", "float"):
+        changing = [each for each in factor.args if not isinstance(each, ast.Constant)]
+        if len(changing) != 1:
+            break
+        factor = changing[0]
+    return factor
+
+
 def _loop(course: Course, step: Update) -> _Loop:
     epochs, batches = (course.over.get(each) for each in step.loops[-2:])
     return _Loop(_rounds(epochs), _length(course, epochs), _length(course, batches))

@@ -23,7 +23,6 @@ _CLEARS = lazy_regex(
 )
 _BY_HAND = lazy_regex(r"\.grad\b|\bgrad\(|named_parameters\(|_foreach_")
 _ADAPTIVE = lazy_regex(r"\w*(?:Adam|RMSprop|Adagrad|Adadelta|Lion|Rprop|Adafactor|LAMB|Lamb)\w*")
-_MICRO = lazy_regex(r"\w*(?:accum|micro)\w*", re.IGNORECASE)
 _OWN_STEPS = lazy_regex(r"LBFGS|SAM|\w*Rprop\w*|\w*Sparse\w*")
 
 
@@ -171,44 +170,6 @@ def _cleared_at_the_end(name: str, own: list[Update]) -> Iterator[Fault]:
             after = f"{name}.step()"
             text = f"{_call(loop[-1])}() comes after backward and before {after}: it finds no gradient"
             yield Fault("cleared-before-step", text, _line(loop[-1]))
-
-
-def not_divided(program: Program) -> Iterator[Fault]:
-    """A step every few batches by SGD, where the summed losses are divided by nothing."""
-    for step in program.of("step"):
-        if step.thing is None or _ADAPTIVE.fullmatch(step.thing.last) or not step.conditions:
-            continue
-        test = getattr(step.conditions[-1][0], "test", None)
-        count = _every(test)
-        if count is None or not _MICRO.fullmatch(count.rpartition(".")[2]):
-            continue
-        inside = [each for each in program.of("backward") if each.loops == step.loops]
-        plain = [each for each in inside if each.conditions == step.conditions[:-1]]
-        last = count.rpartition(".")[2]
-        used = any(
-            isinstance(node, (ast.BinOp, ast.AugAssign))
-            and isinstance(node.op, (ast.Div, ast.Mult, ast.FloorDiv))
-            and last in ast.unparse(node)
-            for node in program.nodes
-        )
-        divides = any("loss" in ast.unparse(node) and isinstance(node, (ast.BinOp, ast.AugAssign))
-                      and isinstance(node.op, ast.Div) and not _counts(node) for node in program.nodes)  # fmt: skip
-        if plain and len(plain) == len(inside) and not used and not divides and "div" not in program.text:
-            text = f"the losses of {count} batches are summed, and never divided by {count}"
-            yield Fault("accumulation-unscaled", text, _line(plain[0]))
-
-
-def _counts(node: ast.AST) -> bool:
-    """Whether it is the mean of a log: `total_loss / len(loader)`."""
-    return "len(" in ast.unparse(node) or "total" in ast.unparse(node) or "running" in ast.unparse(node)
-
-
-def _every(test: ast.expr | None) -> str | None:
-    """`steps` of `(i + 1) % steps == 0`."""
-    for node in ast.walk(test) if test is not None else ():
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
-            return dotted_name(node.right, {}) or None
-    return None
 
 
 def _matters(event: Update, optimizer: Term, program: Program) -> bool:
