@@ -44,8 +44,8 @@ def parsed(
 
 
 _NOT_NUMBERS = (
-    (r"invalid literal for int\(\) with base 10: (.+)", "a whole number"),
-    (r"could not convert string to float: (.+)", "a number"),
+    (r"invalid literal for int\(\) with base 10: ('.*?')", "a whole number"),
+    (r"could not convert string to float: ('.*?')", "a number"),
 )
 """What Python says of a value, and what was expected."""
 
@@ -77,7 +77,7 @@ def _expected(event: Any, kind: type, flags: tuple[str, ...]) -> str:
     """`a whole number, not 'abc'`; empty for what tyro tells well itself."""
     message = str(getattr(event, "message", ""))
     for pattern, wanted in _NOT_NUMBERS:
-        found = re.fullmatch(pattern, message)
+        found = re.search(pattern, message)
         if found is not None:
             return f"{wanted}, not {found[1]}"
     choices = [each for each in getattr(event, "choices", ()) if each != "None"]

@@ -1,5 +1,6 @@
 """`stayfinite check` and `diff` as a user calls them: answers, exit codes, odd and hostile input."""
 
+import io
 import json
 import os
 from pathlib import Path
@@ -86,9 +87,28 @@ def test_a_command_that_only_names_a_missing_script_is_wrong_use(
     for command in ("python nope.py", "accelerate launch nope.py", "python -u nope.py"):
         assert "no such file: nope.py" in wrong_use(capsys, "check", command)
     assert "no such file: nope.py" in wrong_use(capsys, "diff", "python nope.py", "python nope.py --lr 1")
-    assert main(["check", "python nope.py --fp16 --lr 1e-4"]) == 0  # of another machine, with its options
-    assert "no such file here" in capsys.readouterr().out
+    assert "no such file: nope.py" in wrong_use(capsys, "check", "python nope.py --fp16 --lr 1e-4")
     assert main(["check", "python $HOME/nope.py"]) == 0
+
+
+def test_a_log_leads_to_diagnose_and_a_data_file_to_data(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "train.log").write_text("".join(f"{{'loss': {3 - n / 10}, 'learning_rate': 5e-4}}\n" for n in range(9)))
+    (here / "pairs.csv").write_text("source,target\na,b\nc,d\n")
+    (here / "chat.jsonl").write_text('{"prompt": "a", "answer": "b"}\n' * 3)
+    assert "train.log is a training log\n  fix: stayfinite diagnose train.log" in wrong_use(
+        capsys, "check", "train.log"
+    )
+    assert "fix: stayfinite check --data pairs.csv" in wrong_use(capsys, "check", "pairs.csv")
+    assert "fix: stayfinite check --data chat.jsonl" in wrong_use(capsys, "check", "chat.jsonl")
+
+
+def test_standard_input_is_checked_too(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(SICK))
+    assert main(["check", "-"]) == 1
+    assert "stdin:2" in capsys.readouterr().out
+    assert "--fix needs a file" in wrong_use(capsys, "check", "-", "--fix")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes")

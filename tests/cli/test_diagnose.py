@@ -199,7 +199,7 @@ def test_a_person_is_asked_for_the_missing_fact_and_the_answer_counts(tmp_path):
     log.write_text("{'loss': 2.3, 'epoch': 0.1}\n{'loss': 2.2, 'epoch': 0.2}\n{'loss': nan, 'epoch': 0.3}\n")
     mine, theirs = pty.openpty()
     command = [sys.executable, "-m", "stayfinite", "diagnose", "--ask", "--json", str(log)]
-    os.write(mine, b"fp16\n" + b"\n" * 6)
+    os.write(mine, b"asdf\nfp16\n" + b"\n" * 6)  # a slip is asked for again
     ran = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=60, check=False)
     os.close(mine)
     os.close(theirs)

@@ -96,3 +96,22 @@ def test_a_wrong_value_is_answered_with_what_the_flag_takes(words, said, capsys)
         raise SystemExit(main(words))
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith(f"stayfinite {words[0]}: {said}\n  fix: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("doctor --minutes abc x.py", "--minutes: expected a number, not 'abc'"),
+        ("doctor --ptach x.diff nan1.py", "no flag --ptach; did you mean --patch?"),
+        ("run nosuchcmd", "put -- before the command: stayfinite run -- nosuchcmd"),
+        ("run --restarts 3 ls -l", "put -- before the command: stayfinite run -- ls -l"),
+        ("version", "Did you mean '--version'?"),
+    ],
+)
+def test_a_slip_on_the_command_line_is_told_in_one_line_with_what_was_meant(words, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        raise SystemExit(main(words.split()))
+    assert ended.value.code == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "NoneType" not in shown

@@ -151,7 +151,7 @@ def test_a_pipe_gets_a_line_for_a_veto_soon_after_it_happened(healthy):
     # The step and its event are two lines in two files: a look between them tells of the one first, or of the other.
     told = "".join(sorted(next(lines) for _ in range(2)))
     assert "first: warning" in told
-    assert "step 31 veto: loss is nan in row 3" in told
+    assert "step 31 refused: loss is nan in row 3" in told
     watch.send_signal(signal.SIGINT)
     rest, _ = watch.communicate(timeout=100)
     assert (watch.returncode, rest) == (1, "")

@@ -76,7 +76,7 @@ def test_the_reason_names_the_part_of_the_loss_and_the_first_parameters_that_are
 
 
 def test_the_reason_tells_a_norm_that_overflows_from_gradients_that_do():
-    assert "gradients are finite, but their squares overflow" in first(signals(norm=INF, parameters=3)).reason
+    assert "it overflows although each gradient is finite" in first(signals(norm=INF, parameters=3)).reason
 
 
 def test_of_gradients_that_an_engine_keeps_only_the_norm_is_known():

@@ -69,7 +69,7 @@ def test_a_refused_spike_is_no_explosion(tmp_path):
     found = diagnose(tmp_path)
     assert (found.verdict, list(found.trouble), causes(found)) == ("healthy", [], [])
     assert found.refused[0].startswith("1 of 35 steps was refused")
-    assert found.refused[0].endswith("; no autopsy says why")
+    assert found.refused[0].endswith("; cause not captured: pass forward= to Guard")
 
 
 def test_a_nan_that_was_refused_without_an_autopsy_is_wrong_and_nothing_is_blamed_for_it(tmp_path):

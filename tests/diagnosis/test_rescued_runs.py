@@ -20,7 +20,7 @@ def test_a_run_whose_bad_step_was_refused_is_a_warning_with_its_cause(tmp_path, 
     shown = " ".join(capsys.readouterr().out.split())
     assert "warning 1 of 41 steps was refused" in shown
     assert "All steps taken are fine." in shown
-    assert shown.count("drop or repair row 3") == 1, "the fix stands once"
+    assert shown.count("drop or repair row 3 of the batch") == 1, "the fix stands once"
     assert "Origin:" not in shown
     assert main(["diagnose", str(tmp_path / "run/incidents/0001")]) == 1
     assert "sick one bad step, in" in " ".join(capsys.readouterr().out.split())

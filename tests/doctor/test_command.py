@@ -155,3 +155,8 @@ def test_attach_tells_at_the_end_of_a_program(tmp_path, script):
     assert ended.returncode == 0
     assert "no-zero-grad" in ended.stderr
     assert json.loads((tmp_path / "out" / "doctor.json").read_text())["verdict"] == "sick"
+
+
+def test_a_config_is_no_program(script, capsys):
+    assert run([script("fp16: true\n", "train.yaml")]) == 2
+    assert "train.yaml is not a Python program; try stayfinite check" in capsys.readouterr().err

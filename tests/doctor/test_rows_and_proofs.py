@@ -65,7 +65,7 @@ def test_a_fix_that_was_not_tried_is_not_called_verified(tmp_path):
     seen, _ = watch(tmp_path, FAST)
     assert causes(seen)[0] == "lr-too-high"
     evidence, fix = told(seen)
-    assert fix.endswith("(the re-run shows that the update did it; the fix was not tried)")
+    assert fix.endswith("(re-run: the last update caused it; fix not tested)")
     assert "On the last finite weights the same batch gives loss" in evidence
     assert "known-good" not in evidence
     assert "left out" not in evidence

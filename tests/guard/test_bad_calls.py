@@ -269,3 +269,12 @@ def test_a_phase_that_begins_at_no_whole_number_is_refused_with_the_remedy(step)
     training.guard.expect("longer sequences", step=torch.tensor(5))
     training.good(4)
     assert sum("new phase: longer sequences" in line for line in training.console.lines) == 2
+
+
+def test_wrong_arguments_are_errors_of_the_guard_and_name_the_one_that_was_meant():
+    model = TinyNet()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with pytest.raises(TypeError, match=r"^Guard\(\): missing a required argument: 'optimizer'$"):
+        Guard(model)
+    with pytest.raises(TypeError, match=r"^Guard\(\) has no argument 'shceduler'; did you mean 'scheduler'\?$"):
+        Guard(model, optimizer, shceduler=None)

@@ -61,8 +61,8 @@ def test_what_a_build_returns_may_have_any_form(write, returned):
     [
         ("{'model': model}", "without optimizer and batch"),
         ("(model, forward)", "without optimizer and batch"),
-        ("None", "without model and optimizer and batch"),
-        ("(model, optimizer, batch, batch, forward)", "2 return values could be the batch"),
+        ("None", "returned NoneType; expected model, optimizer, batch"),
+        ("(model, optimizer, batch, batch, forward)", "cannot tell which return value is the batch"),
         ("parts | {'optimiser': optimizer}", "unknown key optimiser"),
         ("parts | {'model': 3}", "expected a torch.nn.Module, not int"),
         ("1 / 0", "failed with ZeroDivisionError"),

@@ -142,7 +142,7 @@ def _called(words: list[str], *, typed: bool) -> int:
         print(f"stayfinite {__version__}")
         return 0
     if command not in COMMANDS:
-        close = difflib.get_close_matches(command, COMMANDS, n=1)
+        close = ["--version"] if command == "version" else difflib.get_close_matches(command, COMMANDS, n=1)
         hint = f"Did you mean {close[0]!r}?" if close else "stayfinite --help lists them."
         print(f"stayfinite: no command {command!r}. {hint}", file=sys.stderr)
         return 2

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from stayfinite.cli.ending import given, print_json, run_command
+from stayfinite.diagnosis.gathering import named_like_a_log
 from stayfinite.errors import UsageError
 from stayfinite.inspection.files.inspecting import inspect_each, inspect_files
+from stayfinite.inspection.files.sources import missing_script_of
 from stayfinite.inspection.project import Project, find_project, without_ignored
 from stayfinite.report.printable import printable
 
@@ -32,7 +37,7 @@ class Check:
     """
 
     files: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """Configs, scripts, notebooks, or a command in quotes."""
+    """Configs, scripts, notebooks, a command in quotes, or - for standard input."""
 
     gpu: str | None = None
     """The GPU to check for: T4, V100, A100, H100, ...; `none` reads scripts as on the CPU."""
@@ -149,10 +154,18 @@ def _run(settings: Check, others: Sequence[str]) -> int:
     project = find_project()
     settings = replace(settings, gpu=settings.gpu or project.gpu, format="json" if settings.json else settings.format)
     _refuse_what_contradicts(settings)
+    instead = {}
+    if "-" in settings.files:
+        instead = {STDIN: sys.stdin.read()}
+        settings = replace(settings, files=tuple(STDIN if name == "-" else name for name in settings.files))
+    if not settings.each:
+        _refuse_what_is_no_plan(settings.files)
     runs = _runs(settings, project)
     if settings.fix:
         return _fix(settings, runs, project)
-    found = _inspect(settings, runs) if settings.quick is None else _inspect_recipe(settings.quick, others)
+    if settings.val and not settings.data:
+        raise UsageError("--val needs --data", fix=f"stayfinite check --data train.csv --val {settings.val[0]}")
+    found = _inspect(settings, runs, instead) if settings.quick is None else _inspect_recipe(settings.quick, others)
     if found is None:
         raise UsageError("name a config, or use --data, --memory, --build or --quick; see --help")
     found = without_ignored(found, project=project.ignore)
@@ -165,8 +178,38 @@ def _refuse_what_contradicts(settings: Check) -> None:
         if getattr(settings, one) and getattr(settings, other):
             names = f"--{one} and --{other.replace('_', '-')}"
             raise UsageError(f"{names} cannot be combined", fix="use one of them")
+    if settings.fix and "-" in settings.files:
+        raise UsageError("--fix needs a file, not standard input", fix="name the file")
     if settings.write and not settings.fix:
         raise UsageError("--write needs --fix", fix="stayfinite check --fix --write ...")
+
+
+STDIN = "stdin"
+DATA_FILES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow", ".tmx")
+
+
+def _refuse_what_is_no_plan(files: Sequence[str]) -> None:
+    """Raise UsageError for a missing script, a training log and a data file."""
+    for name in files:
+        if missing := missing_script_of(name):
+            raise UsageError(f"no such file: {missing}", fix="give the script's path as seen from this directory")
+        path = Path(name)
+        if not path.is_file():
+            continue
+        if named_like_a_log(path) and _is_a_log(path):
+            raise UsageError(f"{name} is a training log", fix=f"stayfinite diagnose {shlex.quote(name)}")
+        if path.suffix.lower() in DATA_FILES:
+            raise UsageError(f"{name} is a data file", fix=f"stayfinite check --data {shlex.quote(name)}")
+
+
+def _is_a_log(path: Path) -> bool:
+    """Whether a file of numbers holds losses."""
+    from stayfinite.diagnosis.reading import read_paths
+
+    try:
+        return any(run.column("loss") for run in read_paths([path]).runs)
+    except UsageError:
+        return False
 
 
 def _runs(settings: Check, project: Project) -> list[tuple[str, ...]]:
@@ -253,7 +296,7 @@ def _inspect_recipe(name: str, flags: Sequence[str]) -> Inspection:
     return found
 
 
-def _inspect(settings: Check, runs: Sequence[Sequence[str]]) -> Inspection | None:
+def _inspect(settings: Check, runs: Sequence[Sequence[str]], instead: Mapping[str, str]) -> Inspection | None:
     """Inspect the one thing that was named; None if nothing was."""
     if settings.build is not None:
         from stayfinite.inspection.preflight import inspect_build
@@ -264,8 +307,8 @@ def _inspect(settings: Check, runs: Sequence[Sequence[str]]) -> Inspection | Non
     if settings.data:
         return _inspect_data(settings)
     if settings.each or len(runs) > 1:
-        return inspect_each(runs, lambda files: inspect_files(files, gpu=settings.gpu))
-    return inspect_files(runs[0], gpu=settings.gpu) if runs else None
+        return inspect_each(runs, lambda files: inspect_files(files, gpu=settings.gpu, instead=instead))
+    return inspect_files(runs[0], gpu=settings.gpu, instead=instead) if runs else None
 
 
 def _inspect_memory(settings: Check, model: str) -> Inspection:

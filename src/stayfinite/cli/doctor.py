@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from stayfinite.cli.ending import tell, tell_error
+from stayfinite.diagnosis.gathering import named_like_a_log
 from stayfinite.errors import StayfiniteError
 from stayfinite.flags import parsed
 
@@ -74,6 +76,8 @@ class Doctor:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; the program's exit code if it failed, else 0 clean, 1 with findings, 2 on wrong use."""
     own, its = _parted(arguments)
+    if unknown := _unknown_flag(own):
+        return tell_error("doctor", unknown, as_json="--json" in own)
     settings = parsed(Doctor, own, "stayfinite doctor", pairs=False)
     wrong = _wrong_use(settings)
     if wrong:
@@ -138,6 +142,35 @@ def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return words, []
 
 
+def _unknown_flag(own: Sequence[str]) -> str:
+    """What is wrong with the first unknown flag before the program; empty if all are known."""
+    known = ["--" + each.name.replace("_", "-") for each in fields(Doctor) if each.name != "script"]
+    for word in own:
+        name = word.partition("=")[0].replace("_", "-")
+        if name.startswith("--") and name not in (*known, "--help"):
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else "stayfinite doctor --help lists the flags"
+            return f"no flag {name}; {hint}"
+    return ""
+
+
+NO_PROGRAMS = (
+    ".yaml",
+    ".yml",
+    ".json",
+    ".toml",
+    ".cfg",
+    ".ini",
+    ".log",
+    ".out",
+    ".txt",
+    ".csv",
+    ".jsonl",
+    ".sh",
+    ".md",
+)
+
+
 def _wrong_use(settings: Doctor) -> str:
     if settings.apply and settings.patch is None:
         return "--apply needs --patch FILE: the diff is written first"
@@ -156,7 +189,12 @@ def _wrong_use(settings: Doctor) -> str:
     path = Path(settings.script)
     if path.is_dir():
         return f"{settings.script!r} is a directory: name a script in it"
-    return "" if path.is_file() else f"no such file: {settings.script!r}"
+    if not path.is_file():
+        return f"no such file: {settings.script!r}"
+    if path.suffix.lower() in NO_PROGRAMS:
+        command = "diagnose" if named_like_a_log(path) else "check"
+        return f"{settings.script} is not a Python program; try stayfinite {command} {shlex.quote(settings.script)}"
+    return ""
 
 
 def _is_local_module(name: str) -> bool:

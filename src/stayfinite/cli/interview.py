@@ -8,6 +8,7 @@ from stayfinite.diagnosis.diagnose import context_of, judge_reading
 from stayfinite.diagnosis.diagnosis import Diagnosis
 from stayfinite.diagnosis.reading import Reading
 from stayfinite.diagnosis.telling import understand_told
+from stayfinite.errors import UsageError
 
 MOST_QUESTIONS = 4
 
@@ -21,6 +22,9 @@ def interview(reading: Reading, told: Sequence[str]) -> list[str]:
             break
         asked.append(question.name)
         answer = _ask(question)
+        while answer and (wrong := _not_understood(f"{question.name}={answer}")):
+            print(f"{wrong}. Please answer again.", file=sys.stderr)
+            answer = _ask(question)
         if answer:
             known.append(f"{question.name}={answer}")
     return known
@@ -37,6 +41,15 @@ def _next(reading: Reading, known: list[str], asked: list[str]) -> Question | No
         text = f"Did you try this: {experiment.do}? fine: {experiment.fine}. bad: {experiment.bad}."
         return Question(name=experiment.key, text=text, answers=("fine", "bad"))
     return question
+
+
+def _not_understood(pair: str) -> str:
+    """What is wrong with an answer; empty if it is understood."""
+    try:
+        understand_told([pair])
+    except UsageError as error:
+        return error.message
+    return ""
 
 
 def _ask(question: Question) -> str:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -46,6 +47,9 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command behind `--`; see :class:`Run` for the exit codes."""
     words = list(arguments)
     place = words.index("--") if "--" in words else len(words)
+    if "--" not in words and (bare := _bare_command(words)):
+        _say(f"put -- before the command: stayfinite run -- {shlex.join(bare)}")
+        return 2
     settings = parsed(Run, words[:place], "stayfinite run")
     command = words[place + 1 :]
     wrong = ""
@@ -60,6 +64,16 @@ def run(arguments: Sequence[str]) -> int:
         return 2
     with tempfile.TemporaryDirectory(prefix="stayfinite-run-") as folder:
         return Supervisor(command, settings, Path(folder) / "words.jsonl").run()
+
+
+def _bare_command(words: Sequence[str]) -> list[str]:
+    """The command that no `--` stands before; empty if there is none, or help is asked for."""
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        if words[at] in ("-h", "--help"):
+            return []
+        at += 1 if "=" in words[at] else 2
+    return list(words[at:])
 
 
 class Supervisor:
@@ -193,7 +207,11 @@ class Supervisor:
             _say(f"{attempt} within a second, like the one before. Gave up: fix the command, then run it again.")
         elif following.move is Move.GIVE_UP:
             restarts = f"{state.most} restart{'' if state.most == 1 else 's'}"
-            last = f" The last attempt began at step {state.began}." if state.began >= 0 else " It took no step."
+            last = (
+                f" The last attempt began at step {state.began}."
+                if state.began >= 0
+                else " No training step was recorded."
+            )
             _say(f"{attempt}. Gave up after {restarts}.{last} Fix the crash, then run the same command again.")
         elif following.move is Move.TOLD:
             _say(f"stopped by {signal.Signals(following.code - 128).name}. Resume with the same command.")

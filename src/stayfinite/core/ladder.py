@@ -136,7 +136,7 @@ def _not_finite(signals: Signals, policy: Policy) -> str:
     elif not math.isfinite(signals.grad_norm) and not signals.parameters:
         words.append("gradients are NaN or inf")
     elif not math.isfinite(signals.grad_norm):
-        words.append(f"grad norm is {signals.grad_norm:.4g}: gradients are finite, but their squares overflow")
+        words.append(f"grad norm is {signals.grad_norm:.4g}: it overflows although each gradient is finite")
     else:
         words.append(f"gradients are finite (norm {signals.grad_norm:.4g})")
     scale = signals.loss_scale

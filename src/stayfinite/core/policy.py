@@ -272,7 +272,7 @@ _CHECKS: tuple[_Check, ...] = (
 
 
 def _refusal(name: str, value: object, expected: str) -> PolicyError:
-    return PolicyError(f"Policy({name}={value!r}): expected {expected}.", fix=f"give {name} a value in that range")
+    return PolicyError(f"Policy({name}={value!r}): expected {expected}.", fix=f"use {expected.partition(':')[0]}")
 
 
 def _checked(build: Callable[..., None]) -> Callable[..., None]:

@@ -134,7 +134,7 @@ def judge(
         findings=findings,
         trouble=[*facts.symptoms.story, *_signs(facts, findings)],
         refused=[
-            each.in_words() + ("" if explained or each.in_rows else "; no autopsy says why")
+            each.in_words() + ("" if explained or each.in_rows else "; cause not captured: pass forward= to Guard")
             for each in refused.values()
             if each.codes
         ],

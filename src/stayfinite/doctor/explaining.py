@@ -113,12 +113,14 @@ class Explainer:
             return
         self.replayed = True
         gradient = math.isfinite(bad.loss)
+        given = watcher.notes.given
+        in_data_set = slices_a_data_set(replay.batch, given) and bool(rows_with_nan(replay.batch))
         materials = Materials(
             good_weights=_by_name(model, watcher.good),
             optimizer=optimizer,
             trigger="gradient-not-finite" if gradient else "loss-not-finite",
+            notes={"rows_of": "data set"} if in_data_set else {},
         )
-        given = watcher.notes.given
         batch = rows_that_can_be_left_out(replay.batch, given)
         step = Step(model=model, forward=replay.forward, batch=batch, rng=replay.rng)
         with torch.enable_grad(), untouched(model):
@@ -213,10 +215,10 @@ def _finding(autopsy: Autopsy, bad: BadStep, circumstances: Circumstances) -> To
         evidence.append(f"It begins in {_rows(circumstances.begins_in).lower()} of the batch.")
     left_out = () if circumstances.rows_hold(autopsy) else ("rows_removed",)
     evidence += _reruns(autopsy, left_out)
-    evidence += [f"Behind it is a second fault: {sentence(each.conclusion.why)}" for each in autopsy.also]
+    evidence += [f"Second fault: {sentence(each.conclusion.why)}" for each in autopsy.also]
     fix = autopsy.fix
     if autopsy.verified_by in BEFORE and not fix.startswith(RETURN):
-        fix += " (the re-run shows that the update did it; the fix was not tried)"
+        fix += " (re-run: the last update caused it; fix not tested)"
     elif autopsy.verified_by:
         fix += f" (verified by re-run: {_verified(autopsy)})"
     with_good = autopsy.outcomes.get("good_weights")
@@ -257,8 +259,8 @@ def _reruns(autopsy: Autopsy, left_out: Sequence[str]) -> list[str]:
         if name in left_out:
             continue
         world = autopsy.worlds.get(name)
-        words[outcome.finite].append("as it was" if name == "same" or world is None else world.change)
-    told_as = {False: "Re-run, still NaN or inf", True: "Re-run, finite"}
+        words[outcome.finite].append("unchanged" if name == "same" or world is None else world.change)
+    told_as = {False: "Still NaN or inf when re-run", True: "Finite when re-run"}
     return [f"{told_as[finite]}: {'; '.join(words[finite])}." for finite in (False, True) if words[finite]]
 
 

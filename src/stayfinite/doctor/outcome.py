@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,9 @@ def diagnosis_of(place: Path, script: Path | None, output: Path) -> dict[str, An
         StayfiniteError: nothing to read.
     """
     written = json.dumps(diagnose(place, *([] if script is None else [script])).to_json())
-    read: dict[str, Any] = json.loads(written.replace(json.dumps(str(output))[1:-1], "what it printed"))
+    named = re.escape(json.dumps(str(output))[1:-1])
+    written = re.sub(rf"{named}:(\d+)", r"its output, line \1", written)
+    read: dict[str, Any] = json.loads(re.sub(named, "its output", written))
     return read
 
 
@@ -102,5 +105,5 @@ def _in_words(program: Program, ended: Ended) -> str:
     if ended.strict and program.bad is not None:
         return f"stopped at its first bad step, {program.bad.step}"
     if not program.trains:
-        return NOT_TRAINED if ended.code == 0 else f"the program ended with exit code {ended.code} before it trained"
+        return NOT_TRAINED if ended.code == 0 else f"crashed before the first step (exit code {ended.code})"
     return f"the program ended with exit code {ended.code} at step {program.steps}" if ended.code else ""

@@ -1,11 +1,14 @@
 """Checks that reject impossible setups before anything is changed."""
 
+import difflib
+import functools
 import inspect
 import math
 import operator
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from numbers import Real
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +19,37 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from stayfinite.core.policy import Policy
 from stayfinite.errors import LossError, ModelError, OptimizerError, OrderError, PolicyError, UsageError
 from stayfinite.measure.roster import Roster
+
+Built = TypeVar("Built")
+Given = ParamSpec("Given")
+
+
+def naming_its_arguments(
+    build: Callable[Concatenate[Built, Given], None],
+) -> Callable[Concatenate[Built, Given], None]:
+    """Make ``__init__`` raise a TypeError that names the class, and the argument that was meant."""
+    signature = inspect.signature(build)
+
+    @functools.wraps(build)
+    def named(self: Built, *args: Given.args, **kwargs: Given.kwargs) -> None:
+        try:
+            signature.bind(self, *args, **kwargs)
+        except TypeError as error:
+            raise TypeError(_wrong_call(type(self).__name__, list(signature.parameters)[1:], kwargs, error)) from None
+        build(self, *args, **kwargs)
+
+    wrapped: Callable[Concatenate[Built, Given], None] = named  # type: ignore[assignment]
+    return wrapped
+
+
+def _wrong_call(name: str, known: list[str], given: Mapping[str, Any], error: TypeError) -> str:
+    for each in given:
+        if each not in known:
+            close = difflib.get_close_matches(each, known, n=1)
+            return f"{name}() has no argument {each!r}; " + (
+                f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known)}"
+            )
+    return f"{name}(): {error}"
 
 
 def check_construction(

@@ -22,7 +22,7 @@ def where(decision: Decision) -> str:
     return f"step {signals.step}, batch {signals.batch}{shape}"
 
 
-UNTOUCHED = "no refused step changed the weights"
+UNTOUCHED = "Weights unchanged by the refused steps."
 GENERAL = (
     "inspect the named batch and parameters. Under fp16, try the batch in fp32 or bf16. Otherwise lower the learning "
     "rate or lengthen the warmup"
@@ -38,10 +38,10 @@ def stopped(decision: Decision, found: Mapping[str, Any] | None = None) -> Train
     """
     if decision.code is Code.REPLAY_MISMATCH:
         return DeviceFault(
-            f"training stopped at {where(decision)}: {decision.reason}",
+            f"training stopped at {where(decision)}: {decision.reason}\n  {UNTOUCHED}",
             step=decision.step,
             code=decision.code,
-            fix=f"{UNTOUCHED}. Resume on another machine; `stayfinite hardware RUNS` names the suspect",
+            fix="resume on another machine; `stayfinite hardware RUNS` names the suspect",
         )
     kind = BadStep if decision.code is Code.STRICT else TrainingDiverged
     verdict, advice = ("", GENERAL) if found is None else (found["verdict"], GENERAL)
@@ -49,10 +49,12 @@ def stopped(decision: Decision, found: Mapping[str, Any] | None = None) -> Train
         verdict, _, proved = verdict.partition(" Fix: ")
         advice = proved.removesuffix(".") or found["fix"]["text"]
     return kind(
-        f"training stopped at {where(decision)}: {decision.reason}" + (f". Autopsy: {verdict}" if verdict else ""),
+        f"training stopped at {where(decision)}: {decision.reason}"
+        + (f". Autopsy: {verdict}" if verdict else "")
+        + f"\n  {UNTOUCHED}",
         step=decision.step,
         code=decision.code,
-        fix=f"{UNTOUCHED}. {advice[:1].upper()}{advice[1:]}",
+        fix=advice,
     )
 
 

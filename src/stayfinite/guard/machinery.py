@@ -52,6 +52,7 @@ from stayfinite.state.shards import full_value
 from stayfinite.state.shelf import own_token
 
 DEFAULT_POLICY = Policy()
+WITHOUT_FORWARD = "Pass forward= to Guard to get the cause."
 
 
 class Machinery:
@@ -60,6 +61,7 @@ class Machinery:
     _driven: ClassVar[bool] = False
     """Whether a framework clips, steps, advances the schedule and writes checkpoints; see ``guard/driven.py``."""
 
+    @checks.naming_its_arguments
     def __init__(
         self,
         model: nn.Module | Any,
@@ -144,6 +146,9 @@ class Machinery:
             report=policy.report,
             groups=self._groups,
             unlearned=self._loaders.unlearned,
+            hint=WITHOUT_FORWARD
+            if forward is None and policy.max_incidents and not (self._driven or self._stages)
+            else "",
         )
         self._watches = (
             EarlyWatch(model, self._recorder, self._reader.due, first=self._ranks.first),
@@ -197,6 +202,7 @@ class Machinery:
             forward=self._forward,
             known_good=self._recovery.known_good,
             evidence=self._replays.evidence.get,
+            items=self._loaders.items,
         )
         if policy.mode == "watch" and forward is not None and roster.device.type == "cpu":
             self._setup.alarm = lambda decided: self._incidents.look(decided, self._step, taken=False)

@@ -51,8 +51,8 @@ def _end(policy: Policy) -> str:
     """At which refused step the policy does more than refuse: the one after those that it allows."""
     if policy.mode == "strict":
         return "stops at the first refused step"
-    limit = "" if policy.max_vetoes is None else f", stops at {policy.max_vetoes + 1} in all"
-    return f"climbs the ladder at {policy.max_vetoes_in_a_row + 1} refused steps in a row{limit}"
+    limit = "" if policy.max_vetoes is None else f"; limit {policy.max_vetoes + 1} in total"
+    return f"after {policy.max_vetoes_in_a_row + 1} refused steps in a row: cut the rate, roll back, stop{limit}"
 
 
 def data_event_in_words(event: str, details: Mapping[str, Any]) -> str:

@@ -158,8 +158,10 @@ def _parts(built: Any, named: str) -> dict[str, Any]:
         parts["batch"] = next(iter(parts["loader"]), None)
     missing = [name for name in NEEDED if parts[name] is None]
     if missing:
-        got = f"{type(built).__name__} without {' and '.join(missing)}"
-        raise UsageError(f"--build {named}: returned a {got}", fix=EXAMPLE)
+        got = f"returned {type(built).__name__} without {' and '.join(missing)}"
+        if len(missing) == len(NEEDED):
+            got = f"returned {type(built).__name__}; expected {', '.join(NEEDED)}"
+        raise UsageError(f"--build {named}: {got}", fix=EXAMPLE)
     return parts
 
 
@@ -180,7 +182,7 @@ def _by_kind(built: list[Any], named: str) -> dict[str, Any]:
             rest.append(item)
     if len(rest) > 1:
         raise UsageError(
-            f"--build {named}: {len(rest)} return values could be the batch",
+            f"--build {named}: cannot tell which return value is the batch",
             fix=f"return a dict with names: {EXAMPLE}",
         )
     parts["batch"] = rest[0] if rest else None

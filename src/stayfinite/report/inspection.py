@@ -73,13 +73,22 @@ def verdict_line(inspection: Mapping[str, Any]) -> Text:
     if inspection["verdict"] == "healthy":
         checks = "1 check" if looked == 1 else f"{looked} checks"
         return Text(f"\nReady to launch: {checks}, no problem found.", style="bold green")
-    wrong = [f"{count['fail']} failed"] * bool(count["fail"]) + [f"{count['warn']} to review"] * bool(count["warn"])
+    errors = f"{count['fail']} error{'s' * (count['fail'] > 1)}"
+    wrong = [errors] * bool(count["fail"]) + [f"{count['warn']} to review"] * bool(count["warn"])
     first = next(line for line in inspection["checks"] if line["status"] in ("fail", "warn"))
     worst = next((line for line in inspection["checks"] if line["status"] == "fail"), first)
     return Text(
-        f"\nNot ready: {' and '.join(wrong)} of {looked}. First: {worst['fix']} ({worst['code']}).",
+        f"\nNot ready: {', '.join(wrong)}. Start with {_place_in(inspection, worst)} ({worst['code']}).",
         style="bold red" if count["fail"] else "bold yellow",
     )
+
+
+def _place_in(inspection: Mapping[str, Any], line: Mapping[str, Any]) -> str:
+    """`train.yaml:3:16`, or the fix where a finding has no place."""
+    seen = _with_columns(line, _columns(inspection))["seen"]
+    places = (each.get("place") for each in inspection["findings"] if each["code"] == line["code"])
+    named = (f"{place['path']}:{place['line']}:{place['column']}" for place in places if place)
+    return next((each for each in named if seen.startswith(each)), f"this fix: {line['fix']}")
 
 
 def _show_line(line: Mapping[str, Any], console: Console) -> None:

@@ -65,7 +65,7 @@ def last_line(result: Mapping[str, Any]) -> str:
     elif all(each["state"] == "unknown" for each in result["checkpoints"]):
         words.append("No values were checked.")
     elif any(each["state"] == "good" for each in result["checkpoints"]):
-        words.append("No good checkpoint of the same training.")
+        words.append("No good checkpoint of this run; the good ones belong to another.")
     else:
         words.append("No good checkpoint.")
     return " ".join(words)

@@ -1,6 +1,7 @@
 """Terminal lines of the guard: one per event, silent otherwise, and a summary at the end of a run."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +28,10 @@ VERBS = {
 }  # fmt: skip
 
 
+NAMES = {"nan": "NaN", "inf": "inf", "-inf": "-inf"}
+_NOT_FINITE = re.compile(r"\bloss is (nan|-?inf)\b")
+
+
 class Console(Protocol):
     """Anything that prints, such as a rich console."""
 
@@ -42,18 +47,20 @@ class Voice:
         self._console = console if console is not None else _standard_console()
         self._said: Counter[str] = Counter()
 
-    def decision(self, decision: Decision, done: Mapping[str, Any] | None = None) -> None:
-        """Print a decision, and what was done beyond a veto."""
+    def decision(self, decision: Decision, done: Mapping[str, Any] | None = None, hint: str = "") -> None:
+        """Print a decision, what was done beyond a veto, and a hint."""
         count = self._said[decision.code] = self._said[decision.code] + 1
         if count > ALWAYS_SHOWN and count & (count - 1) and decision.action in OFTEN:
             return
         often = f" ({count} of this kind so far)" if count > ALWAYS_SHOWN else ""
-        verb = f" {VERBS[decision.action]}, {decision.code}"
+        verb = f" {VERBS[decision.action]} ({decision.code})"
         if decision.reason.endswith(MONITORING):
             verb = ""  # the reason says what became of the step
         elif done:
-            verb = f" {VERBS[decision.action]} ({_listed(done)}), {decision.code}"
-        self._say(f"step {decision.step}{verb}: {decision.reason}{often}", STYLES[decision.action])
+            verb = f" refused, {_done(decision.action, done)}"
+        reason = _NOT_FINITE.sub(lambda found: f"the loss is {NAMES[found[1]]}", decision.reason)
+        after = ". Weights unchanged." if decision.action is Action.VETO else ""
+        self._say(f"step {decision.step}{verb}: {reason}{after}{often}{hint and f' {hint}'}", STYLES[decision.action])
 
     def finding(self, finding: Finding) -> None:
         evidence = "; ".join(finding.evidence)
@@ -77,7 +84,18 @@ class Voice:
         self._console.print(Text(line, style=style) if isinstance(self._console, RichConsole) else line)
 
 
-def _listed(done: Mapping[str, Any]) -> str:
+def _done(action: Action, done: Mapping[str, Any]) -> str:
+    """What the guard did after refused steps."""
+    if "failed" in done:
+        return f"{action} failed: {done['failed']}"
+    if action is Action.CUT:
+        return f"learning rate cut to {done['factor']:g}x for {done['steps']} steps"
+    if action is Action.ROLLBACK:
+        skipped = done.get("batches_passed_over", 0)
+        batches = f", {skipped} batch{'es' * (skipped > 1)} skipped" if skipped else ""
+        return f"rolled back from step {done['from_step']} to step {done['to_step']}{batches}"
+    if action is Action.ESCALATE:
+        return f"precision changed from {done['from_precision']} to {done['to_precision']}"
     return ", ".join(f"{name} {value}" for name, value in done.items()).replace("_", " ")
 
 
@@ -135,7 +153,7 @@ def summary(
     """Summarize a run in a few lines.
 
     Arguments:
-        unlearned: sentence about data never learned from; may be empty.
+        unlearned: sentence about data never trained on; may be empty.
         groups: one sentence per group of rows with refused batches.
         directory: the run directory.
         remarks: further sentences.
@@ -156,7 +174,9 @@ def summary(
     if run.lowest_scale is not None:
         words += f"; lowest loss scale {run.lowest_scale:,.10g}"
     lines = [words]
-    if run.bad:
+    if run.bad and not (
+        len(run.bad) > WORST and len(set(run.bad.values())) == 1
+    ):  # the same in every layer says nothing
         worst = (f"{name} (NaN or inf in {bad} step{'s' * (bad > 1)})" for name, bad in run.bad.most_common(WORST))
         lines.append("worst layers: " + ", ".join(worst))
     if run.signs:

@@ -102,7 +102,7 @@ def test_rows_that_were_never_learned_from_are_told_at_the_end(tmp_path):
     loop.guard.close()
     summary = loop.console.lines[-1]
     assert "rows of 400" in summary
-    assert "were never learned from" in summary
+    assert "were never trained on" in summary
     assert "batches with 'B' were refused" in summary
     (closed,) = loop.events("closed")
     assert closed["unlearned"]["row_count"] > 0

@@ -44,7 +44,7 @@ def test_vetoes_that_do_not_help_lead_to_a_cut(gate):
     training.good(3)
     training.bad_ones(["nan-loss"] * 2)
     assert training.guard.decisions[-1].action is Action.CUT
-    assert any("learning rate cut (factor 0.1, steps 4)" in line for line in training.console.lines)
+    assert any("learning rate cut to 0.1x for 4 steps" in line for line in training.console.lines)
     before = [p.detach().clone() for p in training.model.parameters()]
     training.settled(1)
     moved = max(float((p.detach() - q).abs().max()) for p, q in zip(training.model.parameters(), before, strict=True))

@@ -327,3 +327,34 @@ def test_what_most_rows_do_is_the_rates_fault_and_what_one_row_does_is_that_rows
         assert found[0]["cause"] == ("lr-too-high" if lr == 30.0 else "toxic-batch")
         assert found[0]["rows"] == ([] if lr == 30.0 else [3])
         assert diagnose(tmp_path / str(lr)).findings[0].cause == found[0]["cause"]
+
+
+def test_a_bad_row_is_named_by_its_place_in_the_data_set_too(tmp_path):
+    torch.manual_seed(0)
+    x = torch.randn(64, 4)
+    x[37, 2] = float("nan")
+    model = nn.Linear(4, 1)
+    console = Lines()
+    guard = Guard(
+        model, torch.optim.SGD(model.parameters(), 1e-2), console=console, run_dir=tmp_path / "run",
+        forward=lambda batch: F.mse_loss(model(batch[0]), batch[0].sum(1, keepdim=True)),
+    )  # fmt: skip
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x), batch_size=16, shuffle=True)
+    for batch in guard.batches(loader):
+        guard.step(guard.forward(batch))
+    guard.close()
+    explained = next(line for line in console.lines if "explained" in line)
+    found = json.loads((tmp_path / "run/incidents/0001/autopsy.json").read_text())
+    (row,) = found["rows"]
+    assert f"(dataset row 37, row {row} of the batch)" in explained
+    assert f"drop or repair dataset row 37 (row {row} of the batch)" in explained
+    assert not any("forward=" in line for line in console.lines)
+
+
+def test_the_first_refusal_without_a_forward_function_says_once_how_to_get_the_cause():
+    model, console = nn.Linear(4, 1), Lines()
+    guard = Guard(model, torch.optim.SGD(model.parameters(), 1e-2), console=console)
+    for value in (1.0, float("nan"), 1.0, float("nan")):
+        guard.step(model(torch.full((2, 4), value)).sum())
+    guard.close()
+    assert sum("Pass forward= to Guard to get the cause." in line for line in console.lines) == 1

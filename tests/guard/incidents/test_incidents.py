@@ -373,7 +373,7 @@ def test_a_strict_stop_says_what_the_autopsy_found(tmp_path):
     with pytest.raises(BadStep, match="Autopsy: bad-data-row") as stop:
         training.steps(1, NAN)
     assert stop.value.step == 4
-    assert stop.value.fix.startswith("no refused step changed the weights. ")
+    assert "Weights unchanged by the refused steps." in stop.value.message
     assert "proved by re-run" in stop.value.fix
     assert "learning rate" not in stop.value.fix, "no general advice where a change was seen to help"
     assert "Fix: " not in stop.value.message, "it is said once"

@@ -137,7 +137,7 @@ PLANTED = [
         "pure-fp16-weights",
         "pure.py",
         TRAINER.format(loading=", torch_dtype=torch.float16", more="seed=1", data=""),
-        "updated directly",
+        "trained directly",
     ),
     _one(
         "pure-fp16-weights",

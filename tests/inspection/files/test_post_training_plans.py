@@ -159,7 +159,7 @@ SICK = [
     ("ratio-explosion", "a.py", GRPO.format(more="epsilon_high=1000.0"), "epsilon_high: 1000"),
     ("sampler-mismatch", "a.sh", verl(f"{R}.dtype=float16"), "the sampler computes in fp16, the training pass in bf16"),
     ("sampler-mismatch", "a.sh", verl(f"{A}.fsdp_config.dtype=float16"), "the sampler computes in bf16"),
-    ("pure-fp16-weights", "a.sh", verl(f"{A}.fsdp_config.model_dtype=fp16"), "updated directly"),
+    ("pure-fp16-weights", "a.sh", verl(f"{A}.fsdp_config.model_dtype=fp16"), "trained directly"),
     ("lr-too-high", "a.sh", verl("critic.optim.lr=1.0", estimator="gae"), "critic.optim.lr: 1.0"),
     ("lr-too-high", "a.sh", SLURM.format(critic=1), "--critic.adam.lr: 1"),
     ("reference-moves", "a.py", DPO.format(more="beta=0.1", reference="ref_model=model, "), "is the policy"),

@@ -105,7 +105,7 @@ def test_a_program_that_does_not_train_is_told_so_in_one_sentence_and_keeps_its_
     assert run(["--json", script(f"import sys\nprint('nothing')\nsys.exit({own})\n")]) == own
     said = json.loads(capsys.readouterr().out)
     assert said["verdict"] != "sick"
-    assert "before it trained" in said["ended"] if own else "without training" in said["ended"]
+    assert "before the first step" in said["ended"] if own else "without training" in said["ended"]
 
 
 def test_a_script_that_is_not_there_is_wrong_use(tmp_path, capsys):

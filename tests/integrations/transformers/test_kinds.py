@@ -121,7 +121,7 @@ def test_tensorboard_shows_what_was_refused(tmp_path, monkeypatch):
 def test_the_progress_bar_stays_whole_and_the_lines_stand_beside_it(tmp_path, capfd):
     trained(tmp_path, StayFinite(), bad=(51,), disable_tqdm=False, **SEQUENTIAL)
     said = capfd.readouterr()
-    assert "stayfinite: step 7 refused, loss-not-finite" in said.err
+    assert "stayfinite: step 7 refused (loss-not-finite)" in said.err
     assert "stayfinite/vetoes" in said.out + said.err
 
 

@@ -52,6 +52,8 @@ def test_what_the_guard_says_of_a_step_is_no_measurement_and_no_message(rank: st
     refused = (
         f"stayfinite: {rank}step 2 refused, loss-not-finite: loss is nan; 1 of 4 gradients is NaN or infinite\n"
         f"stayfinite: {rank}step 3 refused, rolled back (from step 3, to step 1), vetoes-in-a-row: loss 304.1\n"
+        f"stayfinite: {rank}step 2 refused (loss-not-finite): the loss is NaN; 1 of 4 gradients is NaN or inf.\n"
+        f"stayfinite: {rank}step 3 refused, rolled back from step 3 to step 1: loss 304.1\n"
         f"stayfinite: {rank}step 3 bounded, unusual-gradient: grad norm 620.5 (median of 92 steps 1.2), loss 193\n"
         f"stayfinite: {rank}step 3: rolled back to step 1. Loss 0.04 -> 3722 since step 2; the loss was 0.026.\n"
         f"stayfinite: {rank}step 3: new phase. Loss 1.31 -> 2.9 since step 2 (8 steps). Training continues.\n"

@@ -58,7 +58,7 @@ def test_one_run_is_shown_in_full():
     veto = Happening(step=49, event="veto", text="loss is nan", time="2026-11-15T12:00:00+00:00", grave=True)
     text = drawn([a_status(losses=losses, happenings=[veto], refused=1)])
     for words in ("healthy", "first", "no problem", "step 50 of 200 (25%)", "2 steps/s, 1 min 15 s to go", "█▁",
-                  "lr 0.0001", "1 refused", "veto", "loss is nan"):  # fmt: skip
+                  "lr 0.0001", "1 refused", "loss is nan"):  # fmt: skip
         assert words in text
 
 
@@ -117,7 +117,7 @@ def test_lines_in_a_pipe_tell_what_is_new_and_nothing_twice():
     assert lines == [one_line(a_status())]
     show([a_status(step=52, happenings=[veto])])
     show([a_status(step=53, happenings=[veto])])
-    assert lines[1:] == ["step 51 veto: loss is nan"]
+    assert lines[1:] == ["step 51 refused: loss is nan"]
     sick = a_status(health=Health(word=HealthWord.WARNING, reason="refused"), happenings=[veto])
     show([sick])
     assert lines[2:] == [one_line(sick)]
@@ -133,13 +133,13 @@ def test_what_is_said_several_times_in_a_row_is_one_line():
     lines = []
     PlainLines(lines.append).show([a_status(happenings=happenings)])
     assert lines[:3] == [
-        "steps 201-1,220 veto x1,020: loss is nan", "step 1,221 cut: 21 steps in a row were refused",
-        "step 1,222 veto: loss is nan",
+        "steps 201-1,220 refused x1,020: loss is nan", "step 1,221 cut: 21 steps in a row were refused",
+        "step 1,222 refused: loss is nan",
     ]  # fmt: skip
     assert sum(spell.count for spell in spells(happenings)) == len(happenings)
     shown = drawn([a_status(happenings=happenings)], height=12)
     assert "201-1,220" in shown
-    assert "veto x1,020" in shown
+    assert "refused x1,020" in shown
     assert "cut" in shown
 
 
@@ -147,7 +147,7 @@ def test_what_happens_now_and_then_or_at_no_step_is_told_each_time():
     apart = [Happening(step=step, event="veto", text="loss is nan", time="") for step in (37, 74, 111)]
     nowhere = [Happening(step=None, event="finding", text="slow", time="")] * 2
     assert [spell_line(spell) for spell in spells([*apart, *nowhere])] == [
-        "step 37 veto: loss is nan", "step 74 veto: loss is nan", "step 111 veto: loss is nan",
+        "step 37 refused: loss is nan", "step 74 refused: loss is nan", "step 111 refused: loss is nan",
         "finding: slow", "finding: slow",
     ]  # fmt: skip
 

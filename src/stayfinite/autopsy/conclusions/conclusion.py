@@ -76,6 +76,17 @@ class Evidence:
         rows = self.rows or self.readings.rows
         return [] if len(rows) == batch_size(self.readings.step.batch) else rows
 
+    def in_rows(self, rows: Sequence[int], before: str = " (", after: str = ")") -> str:
+        """`(row 7 of the batch)`, with the dataset rows if they are known; empty for no rows."""
+        if not rows:
+            return ""
+        notes = self.materials.notes
+        items = list(notes.get("items") or ())
+        if len(items) != batch_size(self.readings.step.batch):
+            return f"{before}{numbered(rows)} of the {notes.get('rows_of', 'batch')}{after}"
+        within = f", {numbered(rows)} of the batch" if after else f" ({numbered(rows)} of the batch)"
+        return f"{before}dataset {numbered([items[row] for row in rows])}{within}{after}"
+
 
 Judge = Callable[[Evidence], Conclusion | None]
 
@@ -101,9 +112,7 @@ def judge_of(
     return made
 
 
-def in_rows(rows: Sequence[int], before: str = " (", after: str = ")") -> str:
-    """` (rows 4, 11)`; empty for no rows."""
-    if not rows:
-        return ""
+def numbered(rows: Sequence[int]) -> str:
+    """`rows 4, 11`."""
     named = ", ".join(map(str, rows[:8])) + (" ..." if len(rows) > 8 else "")
-    return f"{before}row{'s' if len(rows) > 1 else ''} {named}{after}"
+    return f"row{'s' if len(rows) > 1 else ''} {named}"

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows, judge_of
+from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, judge_of
 from stayfinite.autopsy.conclusions.readings import is_labels
 from stayfinite.autopsy.steps.batch_parts import batch_items
 
@@ -32,13 +32,13 @@ def bad_item(e: Evidence) -> Conclusion | None:
     if e.materials.notes.get("batch"):
         confidence, rows = 0.5, []
         lost = "the forward pass overwrites its batch, so the original values are lost"
-        why = f"is NaN or inf{in_rows(e.suspects)}; {lost}"
+        why = f"is NaN or inf{e.in_rows(e.suspects)}; {lost}"
         fix = "do not modify the batch in forward(batch): x / n instead of x.div_(n). Then run again"
     elif made is not None:
         (cause, why, fix), confidence, rows, worlds = made, 0.9, [], ("inputs_sanitized", "rows_removed")
     else:
-        why = f"holds NaN or inf before the forward pass{in_rows(rows)}"
-        fix = f"drop or repair {in_rows(rows, '', '') or 'such rows'}: check torch.isfinite when loading"
+        why = f"holds NaN or inf before the forward pass{e.in_rows(rows)}"
+        fix = f"drop or repair {e.in_rows(rows, '', '') or 'such rows'}: check torch.isfinite when loading"
     return Conclusion(
         cause=cause,
         confidence=confidence,
@@ -98,7 +98,7 @@ def nothing_to_learn(e: Evidence) -> str | bool:
 )  # fmt: skip
 def too_short_for_its_label(e: Evidence) -> str | bool:
     """CTC loss with an input shorter than its label."""
-    why = f"the CTC loss is infinite: an input is shorter than its label{in_rows(e.suspects)}"
+    why = f"the CTC loss is infinite: an input is shorter than its label{e.in_rows(e.suspects)}"
     return "ctc_loss" in e.readings.operator and why
 
 
@@ -112,9 +112,9 @@ def absurd_rows(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="bad-data-row",
         confidence=0.9,
-        why=f"{e.readings.operator} overflows {e.readings.dtype} because of{in_rows(e.rows, ' ', '')}: {item} reaches "
-        f"{size:.3g} there",
-        fix=f"drop or repair{in_rows(e.rows, ' ', '')}, and scale the inputs to about unit size",
+        why=f"{e.readings.operator} overflows {e.readings.dtype} because of{e.in_rows(e.rows, ' ', '')}: "
+        f"{item} reaches {size:.3g} there",
+        fix=f"drop or repair{e.in_rows(e.rows, ' ', '')}, and scale the inputs to about unit size",
         setting={"rows": e.rows},
         worlds=("rows_removed",),
     )

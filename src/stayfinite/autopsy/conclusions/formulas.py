@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows, judge_of
+from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, judge_of
 from stayfinite.autopsy.conclusions.readings import HUGE, WITHIN_ONE, Readings
 from stayfinite.autopsy.conclusions.weights import BEFORE
 
@@ -22,7 +22,7 @@ LIMITS = {"float16": 11.0, "float64": 709.0}
 )  # fmt: skip
 def masked_row(e: Evidence) -> str | bool:
     """Softmax over a fully masked row."""
-    return e.readings.masked_rows and f"softmax over a fully masked row (all -inf){in_rows(e.suspects)}"
+    return e.readings.masked_rows and f"softmax over a fully masked row (all -inf){e.in_rows(e.suspects)}"
 
 
 @judge_of(
@@ -32,7 +32,7 @@ def masked_row(e: Evidence) -> str | bool:
 )  # fmt: skip
 def impossible_label(e: Evidence) -> str | bool:
     """Loss of a label that was masked out of the logits."""
-    why = f"the label{in_rows(e.suspects, ' of ', '')} has probability 0: its logit is -inf"
+    why = f"the label{e.in_rows(e.suspects, ' of ', '')} has probability 0: its logit is -inf"
     return e.readings.impossible_label and why
 
 
@@ -43,7 +43,7 @@ def impossible_label(e: Evidence) -> str | bool:
 def norm_without_eps(e: Evidence) -> str | bool:
     """Normalization of a constant without eps. Inputs whose square overflows are another fault."""
     r = e.readings
-    why = f"{r.operator} in {r.place} divides by a variance of 0 without an eps{in_rows(e.suspects)}"
+    why = f"{r.operator} in {r.place} divides by a variance of 0 without an eps{e.in_rows(e.suspects)}"
     return not r.in_backward and r.operator in NORMS and not r.overflowed and r.largest_input <= HUGE and why
 
 
@@ -53,7 +53,7 @@ def norm_without_eps(e: Evidence) -> str | bool:
 )  # fmt: skip
 def equal_rewards(e: Evidence) -> str | bool:
     """Division of rewards by a std of 0."""
-    why = f"all rewards of a group are equal: their standard deviation is 0{in_rows(e.suspects)}"
+    why = f"all rewards of a group are equal: their standard deviation is 0{e.in_rows(e.suspects)}"
     return e.readings.constant_feature and e.readings.rewards and why
 
 
@@ -62,7 +62,7 @@ def equal_rewards(e: Evidence) -> str | bool:
 )
 def constant_feature(e: Evidence) -> str | bool:
     """Division by a std of 0."""
-    return e.readings.constant_feature and f"division by a standard deviation of 0{in_rows(e.suspects)}"
+    return e.readings.constant_feature and f"division by a standard deviation of 0{e.in_rows(e.suspects)}"
 
 
 def spread_of_one(e: Evidence) -> Conclusion | None:
@@ -100,7 +100,7 @@ def naive_exponential(e: Evidence) -> str | bool:
     r = e.readings
     diverged = r.largest_input > ABSURD_EXPONENT and any(e.good(world) for world in BEFORE)
     limit = f"limit exp({LIMITS.get(r.dtype, 88.7):g})"
-    why = f"{r.operator} of {r.largest_input:.4g} overflows {r.dtype} ({limit}){in_rows(e.suspects)}"
+    why = f"{r.operator} of {r.largest_input:.4g} overflows {r.dtype} ({limit}){e.in_rows(e.suspects)}"
     return r.exponential and r.overflowed and not diverged and why
 
 
@@ -112,7 +112,7 @@ def edge(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="loss-formula-singularity",
         confidence=0.92,
-        why=f"{_undefined(readings)}{in_rows(e.suspects)}",
+        why=f"{_undefined(readings)}{e.in_rows(e.suspects)}",
         fix=_away(readings.operator),
         worlds=("origin_guarded", "fp32", "rows_removed"),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows, judge_of
+from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, judge_of
 from stayfinite.autopsy.conclusions.readings import FP16_LIMIT
 
 _END = {"float8_e4m3fn": 448.0, "float8_e5m2": 57_344.0, "float8_e4m3fnuz": 240.0, "float8_e5m2fnuz": 57_344.0}
@@ -53,7 +53,7 @@ def overflow(e: Evidence) -> Conclusion | None:
         cause="fp16-overflow",
         confidence=0.96 if e.good("fp32") else 0.85,
         why=f"{subject} {size} in fp16 (limit {FP16_LIMIT:,.0f}); the same step is "
-        f"finite in {finite}{in_rows(e.rows, '; driven by ', '')}",
+        f"finite in {finite}{e.in_rows(e.rows, '; driven by ', '')}",
         fix=f"use bf16 (bf16=True, fp16=False){module}",
         setting=setting,
         worlds=("bf16", "origin_fp32", "fp32", "rows_removed"),

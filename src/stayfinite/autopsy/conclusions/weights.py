@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows, judge_of
+from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, judge_of
 from stayfinite.autopsy.steps.batch_parts import batch_size
 from stayfinite.autopsy.tracing.origin import UNNAMED
 from stayfinite.autopsy.worlds.worlds import too_large
@@ -145,7 +145,7 @@ def spike(e: Evidence) -> Conclusion | None:
             cause="toxic-batch",
             confidence=0.9 if e.bad("good_weights") else 0.8,
             why=(
-                f"{in_rows(e.rows, '', '')} drive{'s' if len(e.rows) == 1 else ''} the spike: loss {same.loss:.4g}, "
+                f"{e.in_rows(e.rows, '', '')} drive{'s' if len(e.rows) == 1 else ''} the spike: loss {same.loss:.4g}, "
                 f"without {e.outcomes['rows_removed'].loss:.4g}"
             ),
             fix="skip the batch and inspect these rows",

@@ -204,7 +204,9 @@ class _Possible:
         if event is not None and (place := event.place) is not None:
             behind = event if event.called_back else origin.forward or event
             operator = behind.operator.rpartition(".")[2]
-            change = f"{operator} at {line_in_words(place.file, place.line)} clamped to its domain"
+            at = line_in_words(place.file, place.line)
+            divides = operator in ("div", "divide", "true_divide")
+            change = f"denominator at {at} kept away from 0" if divides else f"{operator} at {at} clamped to its domain"
             if can_be_guarded(operator):
                 # Compiled code bypasses the guard.
                 self._add("origin_guarded", change, changes.eager, partial(GuardedLine, place))

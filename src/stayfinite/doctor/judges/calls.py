@@ -90,7 +90,9 @@ def _same_answers(program: Program) -> Iterator[Told]:
             )  # fmt: skip
         else:
             began = (
-                "It did so from the first call on." if looks[0] else "At first it did not: its units died in training."
+                "It did so from the first call on."
+                if looks[0]
+                else "It worked at first; its units died during training."
             )
             yield told("dead-units", [said, began], confidence=0.85, weight=1.5, severity="error")
         return

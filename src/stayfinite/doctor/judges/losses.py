@@ -58,7 +58,7 @@ def _given(program: Program, seen: LossSeen) -> Iterator[Told]:
         )  # fmt: skip
     if seen.broadcast is not None:
         first, second = seen.broadcast
-        said = f"{seen.name} compares {first} with {second}: it pairs each value with every other."
+        said = f"{seen.name} compares {first} with {second}: it broadcasts to every pair."
         yield _fault(place, "loss-broadcast", said)
 
 

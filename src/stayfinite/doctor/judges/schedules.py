@@ -49,8 +49,9 @@ def _judge_one(program: Program, seen: ScheduleSeen) -> Told | None:
         period = int(getattr(schedule, "T_max", 0) or 0)
         if name == "CosineAnnealingLR" and period and optimizer.steps >= 2.5 * period:
             return _told(
-                seen, f"CosineAnnealingLR(T_max={period}) was stepped every batch, {seen.steps} times: the rate "
-                "rises again instead of ending low.", "step it once per epoch, or set T_max to all batches of the run",
+                seen, f"CosineAnnealingLR(T_max={period}) was stepped every batch, {seen.steps} times: the "
+                "learning rate rises again instead of ending low.",
+                "step it once per epoch, or set T_max to all batches of the run",
             )  # fmt: skip
     total = int(getattr(schedule, "total_steps", 0) or getattr(schedule, "T_max", 0) or 0)
     if not each_batch and total >= 4 * max(1, seen.steps) and total >= 0.5 * optimizer.steps and seen.steps >= 2:

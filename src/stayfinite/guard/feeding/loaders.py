@@ -100,6 +100,10 @@ class Loaders:
         self._trail.extend(Trained(step, number, handed) for number, handed in self._handed)
         self._handed.clear()
 
+    def items(self, step: int) -> list[tuple[int, ...] | None]:
+        """Dataset indices of each batch of a recent step; None where unknown."""
+        return [each.handed.items for each in self._of(step)]
+
     def accepted(self, step: int) -> None:
         """Mark the batches of an accepted step as learned, including returned ones."""
         self._accepted += 1

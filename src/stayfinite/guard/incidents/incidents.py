@@ -6,12 +6,13 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from stayfinite.autopsy.incidents.incident_files import Archive
+from stayfinite.autopsy.steps.batch_parts import batch_size
 from stayfinite.core import spikes
 from stayfinite.core.decision import Code, Decision
 from stayfinite.core.policy import Policy
@@ -50,6 +51,7 @@ class Incidents:
         ranks: all processes; the bad one writes and explains.
         known_good: returns the last known-good state, or None.
         evidence: returns the record of a re-run that differed, or None.
+        items: returns the dataset indices of each batch of a step.
     """
 
     def __init__(
@@ -62,9 +64,11 @@ class Incidents:
         forward: ForwardPass,
         known_good: Callable[[], Snapshot | None],
         evidence: Callable[[int], dict[str, Any] | None] = lambda _step: None,
+        items: Callable[[int], Sequence[tuple[int, ...] | None]] = lambda _step: (),
     ) -> None:
         self._parts, self._policy, self._ranks, self._recorder = parts, policy, ranks, recorder
         self._forward, self._passes, self._known_good, self._evidence = forward, forward.passes, known_good, evidence
+        self._items = items
         self._kinds: set[tuple[str, str]] = set()
         # Also filled by the writer thread.
         self._unsaid: deque[tuple[str, int, str, dict[str, Any]]] = deque()
@@ -195,7 +199,8 @@ class Incidents:
                     rank=self._ranks.rank,
                     notes=notes(bad),
                 )
-                self._act(case if sure or trigger is Code.REPLAY_MISMATCH else self._search(case, passes))
+                case = case if sure or trigger is Code.REPLAY_MISMATCH else self._search(case, passes)
+                self._act(self._with_items(case, passes))
         except Exception as error:
             self._say("incident-failed", decision.step, f"cannot capture step {decision.step}", error)
         if len(self._kinds) >= self._policy.max_incidents:
@@ -218,6 +223,15 @@ class Incidents:
         if (shown := self._evidence(step)) is not None:
             notes["replay"] = shown
         return notes
+
+    def _with_items(self, case: Case, passes: list[Pass]) -> Case:
+        """The case with the dataset indices of its batch, if ``guard.batches`` handed out one batch per pass."""
+        handed = self._items(case.decision.step)
+        at = next((number for number, each in enumerate(passes) if each is case.guilty), -1)
+        items = handed[at] if len(handed) == len(passes) and at >= 0 else None
+        if items is None or len(items) != batch_size(case.guilty.batch):
+            return case
+        return replace(case, notes={**case.notes, "items": list(items)})
 
     def _act(self, case: Case) -> None:
         number = None

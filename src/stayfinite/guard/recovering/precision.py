@@ -41,7 +41,7 @@ class PrecisionControl:
 
     def in_words(self) -> str:
         """For ``guard.describe()``."""
-        return "precision is the loop's own" if self.current is None else f"precision {self.current}"
+        return "precision: set by your loop" if self.current is None else f"precision {self.current}"
 
     def state_dict(self) -> dict[str, Any]:
         return {"current": self.current}

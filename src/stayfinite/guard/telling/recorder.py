@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from stayfinite.core.decision import Decision
+from stayfinite.core.decision import Code, Decision
 from stayfinite.core.finding import Finding
 from stayfinite.core.judge import Judgement
 from stayfinite.core.records import decision_record, finding_record, plain_event, step_record
@@ -41,6 +41,9 @@ MOST_TOLD = 1000
 SHOWN_ROWS = 8
 """Most rows in the summary."""
 
+UNEXPLAINED = frozenset({Code.SCALE_SEARCH, Code.REPLAY_MISMATCH})
+"""Refusals that need no forward function to be explained."""
+
 SIGN = "sign"
 """Event of a post-training sign."""
 
@@ -64,8 +67,10 @@ class Recorder:
         report: bool = True,
         groups: Groups | None = None,
         unlearned: Callable[[], Unlearned] = Unlearned,
+        hint: str = "",
     ) -> None:
         self._first = rank == 0
+        self._hint = hint
         self._events = EVENTS if self._first else f"events-rank{rank:05d}.jsonl"
         self.decisions: deque[Decision] = deque(maxlen=REMEMBERED)
         self._journal = Journal(run_dir)
@@ -124,7 +129,9 @@ class Recorder:
             self._journal.line(STEPS, step_record(decision))
             if decision.notable:
                 self._journal.line(EVENTS, decision_record(decision, now()) | dict(done or {}))
-                self._voice.decision(decision, done)
+                hint = self._hint if decision.refused and decision.code not in UNEXPLAINED else ""
+                self._voice.decision(decision, done, hint)
+                self._hint = "" if hint else self._hint
         for finding in judgement.findings:
             self.find(finding, decision.step)
         if self._live is not None:
@@ -257,15 +264,15 @@ class Recorder:
 
 
 def in_words(unlearned: Unlearned) -> str:
-    """Data never learned from; empty if there is none."""
+    """Data never trained on; empty if there is none."""
     if unlearned.rows:
         share = (
             f" of {unlearned.of_rows:,} ({len(unlearned.rows) / unlearned.of_rows:.2%})" if unlearned.of_rows else ""
         )
         shown = ", ".join(map(str, unlearned.rows[:SHOWN_ROWS])) + (", ..." if len(unlearned.rows) > SHOWN_ROWS else "")
-        return f"{len(unlearned.rows):,} rows{share} were never learned from: {shown}"
+        return f"{len(unlearned.rows):,} rows{share} were never trained on: {shown}"
     if unlearned.batches:
-        return f"{unlearned.batches:,} of {unlearned.of_batches:,} batches were never learned from"
+        return f"{unlearned.batches:,} of {unlearned.of_batches:,} batches were never trained on"
     return ""
 
 

@@ -178,7 +178,7 @@ def tell_copies(splits: list[Split], leak: Leak | None, notes: Notes) -> None:
     pairs = _paired(train, train, twins)
     notes.saw("data.duplicate_share", share, pairs)
     seen = f"{twins.copies.count:,} copies ({share:.1%})" + (f": {pairs}" if pairs else "")
-    seen += f"; {short:,} short ones, which coincide easily" if short else ""
+    seen += f"; {short:,} short copies ignored" if short else ""
     notes.check("Rows", "duplicate rows", "duplicate-rows", seen=seen)
     if leak is None:
         notes.check("Rows", "train/validation overlap", skipped="no --val given")

@@ -39,7 +39,7 @@ MATTERS = (
            "updates are {ratio} times as large: the higher rate diverges first"),
     Matter("warmup", (*WARMUP, "warmup_epochs", "warmup_num_steps", "lr_warmup_steps", "warmup_proportion"),
            "shorter warmup reaches the full rate before Adam's averages settle"),
-    Matter("clipping", (*CLIP, "clip"), "a limit above 0 contains a single huge gradient; 0 or none does not"),
+    Matter("clipping", (*CLIP, "clip"), "without clipping, one huge gradient can ruin the weights"),
     Matter("input length", (
         "max_source_length", "max_input_length", "max_input_len", "max_source_len", "max_src_len", "max_seq_length",
         "max_seq_len", "max_sequence_length", "cutoff_len", "sequence_len", "seq_length", "seq_len", "max_length",
@@ -81,9 +81,9 @@ MATTERS = (
     Matter("dropout", ("dropout", "dropout_rate", "hidden_dropout_prob"), "more dropout, noisier gradients"),
     Matter("label smoothing", ("label_smoothing_factor", "label_smoothing"),
            "smoothing bounds the logits and raises the lowest possible loss"),
-    Matter("shuffling", ("shuffle", "shuffle_dataset"), "unshuffled data comes in runs of one kind"),
+    Matter("shuffling", ("shuffle", "shuffle_dataset"), "unshuffled data: consecutive batches look alike"),
     Matter("seed", ("seed", "random_seed", "manual_seed", "set_seed", "seed_everything", "data_seed"),
-           "other data order and initial weights: spikes move, trends stay"),
+           "different seed: individual spikes move, the trend stays"),
 )  # fmt: skip
 
 BATCH = (
@@ -99,7 +99,7 @@ PRECISION = lazy_regex(
 PRECISION_MEANS = {
     frozenset({"fp16", "fp32"}): "fp16 overflows above 65,504, fp32 does not: finite in one, NaN in the other",
     frozenset({"fp16", "bf16"}): "fp16 overflows above 65,504; bf16 has fp32's range but rounds more",
-    frozenset({"bf16", "fp32"}): "same range; bf16 rounds to 3 digits, so tiny updates of bf16 weights are lost",
+    frozenset({"bf16", "fp32"}): "bf16 keeps about 3 digits; weights stored in bf16 lose small updates",
 }
 
 

@@ -157,7 +157,7 @@ def inspect_files(
         notes.heading(source.name, _described(source))
         missing = missing_script(source.text, source.settings) if source.kind == "command" else ""
         if missing:
-            notes.heading(missing, "no such file here: its defaults are not known")
+            notes.heading(missing, "not found; cannot check its flags and defaults")
     _say_overruled(plan, notes)
     _look_at_wholeness(plan, notes)
     for look in TOPICS:

@@ -144,7 +144,7 @@ _MOST_STEP = 25.0
 def look_at_learning_rate(plan: Plan, notes: Notes) -> None:
     """Check that the rate exists, is positive, and fits its optimizer and model."""
     causes: tuple[str, ...] = ("lr-zero", "lr-too-high", "lr-too-low")
-    title = "size for optimizer and model"
+    title = "learning rate"
     counting = [each for each in _counting(plan) if not _tuned_apart(plan, each)]
     if not counting:
         notes.check("Learning rate", title, *causes, skipped="not set, or one for each group of parameters")

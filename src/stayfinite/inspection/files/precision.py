@@ -56,7 +56,7 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
     if precision is not None and half and plan.family is not None and not _BEARS_HALF.search(plan.family.text):
         adapters = " with adapters" if plan.adapters is not None else ""
         family = plan.family.value
-        text = f"{_as_written(precision)} with {plan.family.text}{adapters}: {family} models overflow in fp16"
+        text = f"{plan.family.text}{adapters} overflows in fp16 ({_as_written(precision)})"
         value = {"family": family, "adapters": plan.adapters is not None, "text": text}
         notes.saw("plan.fp16_family", value, precision.where)
         if plan.card is not None and plan.card.bf16:
@@ -72,7 +72,7 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
         of_verl = weights.name.startswith(VERL)
         bf16 = of_verl if precision is None else precision.value == "bf16"
         cast = "no loss scaler under bf16" if bf16 else "no mixed precision"
-        text = f"{_written(weights)}, no adapters and {cast}: fp16 weights are updated directly"
+        text = f"fp16 weights are trained directly ({_written(weights)}, {cast})"
         if plan.is_transformers or of_verl or (last_step(weights) == TRAINED and _divides_by_zero(plan)):
             notes.remark("plan.pure_fp16", (text, weights.where))
     base = _loaded_in_half(plan) if own and plan.adapters is not None and half and not _quantized(plan) else None
@@ -117,7 +117,7 @@ def _unscaled(plan: Plan) -> list[Remark]:
         told = {each.name.removeprefix(f"{call}."): each.value for each in plan.known if each.name.startswith(call)}
         half = setting.value == "default" or _HALF.fullmatch(str(told.get("dtype")))
         if half and told.get("enabled") is not False and told.get("device_type") != "cpu":
-            return [("the loss is computed in fp16 (autocast), and its gradients are not scaled", setting.where)]
+            return [("fp16 autocast without a GradScaler", setting.where)]
     return []
 
 

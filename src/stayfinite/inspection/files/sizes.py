@@ -129,7 +129,7 @@ def _against_trainer(source: Source, plan: Plan) -> list[Remark]:
     """DeepSpeed values that contradict the Trainer's; `auto` adopts them."""
     others = [each for each in plan.settings if each.source != source.name and each.kind != "default"]
     pairs: list[tuple[Setting, Setting]] = []
-    fix = 'write "auto" in the DeepSpeed file, and the value in the Trainer only'
+    fix = 'set the DeepSpeed values to "auto"; keep the numbers in the Trainer'
     for theirs, ours in _SAME.items():
         known = _of(source, theirs)
         other = next((each for each in others if last_step(each) == ours and number_in(each.value) is not None), None)

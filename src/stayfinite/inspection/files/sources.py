@@ -105,6 +105,13 @@ def missing_script(command: str, settings: Settings) -> str:
     return scripts[0]
 
 
+def missing_script_of(argument: str) -> str:
+    """The missing script that this argument starts; empty for a file, and for a command that runs elsewhere."""
+    if not _is_command(argument):
+        return ""
+    return missing_script(argument, Settings(settings_of_command(argument, COMMAND)))
+
+
 def _is_command(argument: str) -> bool:
     if os.path.lexists(argument) and "\n" not in argument:
         return False
@@ -195,7 +202,7 @@ def _read_if_whole(path: str, named_by: str, surroundings: Surroundings, instead
         return None  # not requested by name
 
 
-MEND = "correct that line"
+MEND = "fix the syntax error"
 
 _AT_LINE = lazy_regex(r", line (\d+)$| \(at line (\d+), column \d+\)$")
 _OWN_LIMIT = lazy_regex(r"not installed|nested deeper|entries|steps")

@@ -186,7 +186,7 @@ def _other_sizes(card: Card, asked: str) -> str:
     if not others or re.search(r"\d\s*gi?b?\b", asked, re.IGNORECASE):
         return ""
     flags = [f"--gpu {card.name.replace(' ', '-')}-{each:g}GB" for each in others]
-    return f", its smallest size; for another: {' or '.join(flags)}"
+    return f" (assumed; for another size: {' or '.join(flags)})"
 
 
 def _seen(found: list[Column]) -> str:

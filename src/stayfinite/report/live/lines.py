@@ -110,7 +110,7 @@ def chosen_show(*, as_json: bool, url: str = "") -> Iterator[Show]:
             yield show
     else:
         if url:
-            _write(f"{url} (read-only; Ctrl-C ends it)")
+            _write(f"{url} (read-only; Ctrl+C to stop)")
         yield PlainLines(_write).show
 
 
@@ -122,7 +122,7 @@ def _view(url: str) -> Iterator[Show]:
     from stayfinite.report.standard_output import StandardOutput
 
     console = StandardOutput()
-    foot = f"{url} (read-only)  Ctrl-C ends it" if url else "Ctrl-C ends it"
+    foot = f"{url} (read-only)  Ctrl+C to stop" if url else "Ctrl+C to stop"
     drawn = 0.0
     newest: Sequence[RunStatus] = ()
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from stayfinite.core.run_status import HealthWord, RunStatus
 from stayfinite.core.sketch import Stroke
-from stayfinite.report.live.words import Spell, clock, number, pace, progress, spells, standing
+from stayfinite.report.live.words import Spell, clock, number, pace, progress, shown_event, spells, standing
 from stayfinite.report.printable import printable
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -193,7 +193,7 @@ def _happened(statuses: Sequence[RunStatus], room: int) -> Table | None:
             clock(spell.last),
             Text(_clean(name), style="bold"),
             spell.steps,
-            Text(_clean(f"{spell.last.event}{spell.times}"), style="yellow" if spell.last.grave else "dim"),
+            Text(_clean(f"{shown_event(spell.last)}{spell.times}"), style="yellow" if spell.last.grave else "dim"),
             _cut(spell.last.text),
         )
     return grid

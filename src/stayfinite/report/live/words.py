@@ -126,8 +126,16 @@ def clock(happening: Happening) -> str:
         return ""
 
 
+SHOWN_AS = {"veto": "refused", "closed": "finished"}
+
+
+def shown_event(happening: Happening) -> str:
+    """The event in plain words."""
+    return SHOWN_AS.get(happening.event, happening.event)
+
+
 def spell_line(spell: Spell, name: str = "") -> str:
     """An event, with its repeats, in one line."""
     step = f"step{'s' if '-' in spell.steps else ''} {spell.steps}" if spell.steps else ""
-    words = [clock(spell.first), name, step, f"{spell.first.event}{spell.times}"]
+    words = [clock(spell.first), name, step, f"{shown_event(spell.first)}{spell.times}"]
     return printable(" ".join(filter(None, words)) + f": {spell.first.text}").replace("\n", " ").rstrip(": ")

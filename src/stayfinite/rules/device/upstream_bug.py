@@ -6,7 +6,7 @@ back end (MPS, NPU, ROCm, XLA) has a bug on this path: a wrong gradient, a norm 
 finite, an internal assertion.
 
 ## Why it happens
-Paths that few people walk are tested by few: new kernels, fused losses, `torch.compile`, sharding combined with
+Rarely used code paths are poorly tested: new kernels, fused losses, `torch.compile`, sharding combined with
 accumulation, young back ends. Regressions come with an upgrade made elsewhere (an unpinned `pip install -U`).
 
 ## How to recognize it
@@ -22,7 +22,7 @@ accumulation, young back ends. Regressions come with an upgrade made elsewhere (
 1. Search the library's issues for the exact message and version. Read the release notes between your version and the
    newest.
 2. Upgrade that one library; if it was upgraded lately, go back to the last version that worked, and pin it.
-3. Go round the path while you wait:
+3. Work around it meanwhile:
    - compiled: `torch.compile` off (`TrainingArguments(torch_compile=False)`, `TORCHDYNAMO_DISABLE=1`)
    - attention: `attn_implementation="eager"`; fused losses: `use_liger_kernel=False`; fused optimizers:
      `optim="adamw_torch"`
@@ -31,8 +31,8 @@ accumulation, young back ends. Regressions come with an upgrade made elsewhere (
 4. Make the smallest script that shows it, with both versions, and report it.
 
 ## When it is a false alarm
-It is the favorite suspicion and seldom right: overflow in fp16, data and learning rates are far commoner. Without a
-version that works, or a message that names the library's own fault, look there first.
+Library bugs are often suspected and rarely the cause: overflow in fp16, data and learning rates are far commoner.
+Without a version that works, or a message that names the library's own fault, look there first.
 """
 
 from stayfinite.rules.device.versions import known_bad, named_versions, other_version, raised_inside

@@ -3,8 +3,8 @@
 ## What it means
 `sacrebleu.corpus_bleu(hypotheses, references)` needs one list per *reference set*, each as long as the hypotheses:
 `[[ref of sentence 1, ref of sentence 2, ...]]`. Given one list per sentence, it takes the first sentence's reference
-for a whole set: only the first sentence is scored, or a string is read letter by letter. The score is wrong by any
-amount and looks like a score.
+for a whole set: only the first sentence is scored, or a string is read letter by letter. The score is wrong but
+plausible.
 
 ## Why it happens
 nltk's `corpus_bleu` and Hugging Face's `evaluate.load("sacrebleu")` need one list per *sentence*; sacrebleu itself

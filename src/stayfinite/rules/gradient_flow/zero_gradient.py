@@ -29,8 +29,8 @@ with a short list of causes; this finding is shown when none of them is found.
 
 ## When it is a false alarm
 A warm-up phase that only fills buffers, a discriminator that has won, a step of GRPO whose groups all agree: single
-zeros are not a finding. A loss of exactly 0 that was earned (a separable toy problem with a hinge loss) has no gradient
-by right.
+zeros are not a finding. A loss of exactly 0 that was earned (a separable toy problem with a hinge loss) correctly has
+no gradient.
 """
 
 from stayfinite.rules.facts import Facts

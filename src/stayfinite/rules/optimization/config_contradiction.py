@@ -6,7 +6,7 @@ evaluation and saving do not happen at the same steps; the DeepSpeed file says a
 learning rate is negative. The framework refuses, at start or, worse, at the end of the first epoch.
 
 ## Why it happens
-Settings are copied from several examples, and one of a pair is changed. Defaults join in: transformers evaluates never
+Settings are copied from several examples, and one of a pair is changed. Defaults join in: transformers never evaluates
 and saves every 500 steps by default.
 
 ## How to recognize it
@@ -24,10 +24,11 @@ and saves every 500 steps by default.
 - DeepSpeed under transformers: `"auto"` for batch sizes, accumulation, clipping, learning rate and precision, and the
   values in the Trainer alone.
 - FSDP flattens tensors of one floating dtype: `bnb_4bit_quant_storage` and every other weight in the same one.
-- Lengths: the least of a pair below the largest (`min_new_tokens`, `doc_stride`).
+- Lengths: the minimum must be below the maximum (`min_new_tokens`, `doc_stride`).
 
 ## When it is a false alarm
-A script may change a setting after it has been read: what is judged are the values as they are written.
+A script may change a setting after it has been read: only the values written in the file are
+checked.
 """
 
 import re

@@ -26,7 +26,7 @@ Return to a checkpoint from before the rise. Then change one thing:
 stayfinite's `Guard` reports this live (SF215) and can cut the rate or roll back automatically.
 
 ## When it is a false alarm
-A new phase (longer sequences, other data, unfrozen layers, a curriculum) lifts the loss by right. In GANs and
+A new phase (longer sequences, other data, unfrozen layers, a curriculum) correctly lifts the loss. In GANs and
 reinforcement learning the loss does not measure progress. A value that is logged as a sum grows with the batch.
 """
 

@@ -2,7 +2,7 @@
 
 ## What it means
 The gradient norm is usually small and sometimes a hundred times as large. Without a bound, one such step moves the
-weights as far as a hundred ordinary ones, and training does not find back.
+weights as far as a hundred ordinary ones, and training does not recover.
 
 ## Why it happens
 Long sequences, recurrent nets, rare tokens, outliers in regression targets and mixed batches give single large

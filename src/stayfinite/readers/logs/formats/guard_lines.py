@@ -2,9 +2,9 @@
 
 ::
 
-    stayfinite: step 41 refused, loss-not-finite: loss is nan; all 4 gradients are NaN or infinite
-    stayfinite: rank 1: step 57 refused, rolled back (from step 57, to step 1), vetoes-in-a-row: ...
-    stayfinite: step 93 bounded, unusual-gradient: grad norm 620.5 (median of the last 92 steps 1.2), loss 193.5; ...
+    stayfinite: step 41 refused (loss-not-finite): the loss is NaN; all 4 gradients are NaN or inf. Weights unchanged.
+    stayfinite: rank 1: step 57 refused, rolled back from step 57 to step 1: ...
+    stayfinite: step 93 bounded (unusual-gradient): grad norm 620.5 (median of the last 92 steps 1.2), loss 193.5; ...
     stayfinite: step 102: rolled back to step 51. Loss 0.04 -> 3722 since step 93 (8 steps); ...
     stayfinite: step 508: new phase. Loss 1.31 -> 2.9 since step 501 (8 steps); ...
 
@@ -23,7 +23,7 @@ class GuardLines(Format):
     marks = ("stayfinite: ",)
     heads = (
         Head(
-            r"\bstayfinite: (?:rank \d+: )?step (?P<step>\d+)(?: refused, | bounded, |: rolled back |: new phase)",
+            r"\bstayfinite: (?:rank \d+: )?step (?P<step>\d+)(?: refused[, ]| bounded[, ]|: rolled back |: new phase)",
             pairs=False,
             is_point=False,
             has_shape=False,
