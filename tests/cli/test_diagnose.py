@@ -181,7 +181,7 @@ def test_what_is_told_changes_the_answer_and_what_is_left_to_decide_is_shown(tmp
     assert main(["diagnose", str(log)]) == 1
     words = " ".join(capsys.readouterr().out.split())
     _, found = answer(capsys, log)
-    assert f"Not decided. Try: {found['differential']['try']}" in words
+    assert f"Cause not certain. Next: {found['differential']['try']}" in words
     assert f"--tell {found['differential']['key']}=fine" in words
     assert answer(capsys, log, "--tell", "rate=fine")[1]["findings"][0]["cause"] == "lr-too-high"
 
@@ -262,6 +262,7 @@ def test_a_slip_in_what_is_told_is_refused(tmp_path, capsys, told, said):
         ("fp16=perhaps", "true or false"),
         ("labels=maybe", "fine or bad"),
         ("symptom=blue", "nan, still"),
+        ("gpu=V10", "V100"),
     ],
 )
 def test_a_value_that_nobody_knows_is_refused_with_those_that_are_known(tmp_path, capsys, told, known):
@@ -276,7 +277,8 @@ def test_every_usual_spelling_of_a_known_value_is_taken():
     told = [f"precision={each}" for each in spellings]
     told += [f"attn_implementation={each}" for each in ("eager", "sdpa", "flash_attention_3", "kernels-community/fa")]
     told += ["learning_rate=2e-5", "max_grad_norm=0", "max_grad_norm=none", "fp16=yes", "bf16=1", "fp16=auto", "seed=7"]
-    told += ["optimizer=adamw_torch", "gpu=RTX PRO 6000", "model=mine", "padding=left"]
+    told += ["optimizer=adamw_torch", "gpu=RTX PRO 6000", "gpu=v100", "gpu=4", "gpu=M4", "gpu=Gaudi2"]
+    told += ["model=mine", "padding=left"]
     assert len(understand_told(told).settings) == len(told)
 
 
@@ -347,7 +349,7 @@ def test_a_fault_without_a_bad_number_is_told_with_its_place_alone(tmp_path, mon
     main(["diagnose", "train.yaml"])
     assert capsys.readouterr().out.startswith("sick  a known fault: train.yaml:1\n")
     main(["diagnose", "train.log", "model.safetensors"])
-    assert capsys.readouterr().out.startswith("sick  no bad number, but a known fault: model.safetensors\n")
+    assert capsys.readouterr().out.startswith("sick  known fault at model.safetensors\n")
 
 
 def test_symptoms_are_joined_as_the_sentences_they_are(tmp_path, capsys):

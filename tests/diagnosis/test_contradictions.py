@@ -97,7 +97,7 @@ def diagnosed(log: str) -> Diagnosis:
         # A policy that forgot what it had learned.
         (_rewards(20, 90, 180, 195, 190, 60, 21, 10), "back where it started"),
         # Both losses are of the same rows.
-        (_both(1.3127, 1.1954, 1.0781, 0.9608), "last digit"),
+        (_both(1.3127, 1.1954, 1.0781, 0.9608), "exactly in 4 evaluations"),
         # A loss printed on every line beside the accuracy of the same rows.
         ("".join(f"epoch {i} loss {2.4612 - i / 5:.4f} acc {i / 5}\n" for i in range(5)), "ln(e + 9)"),
         # A rate that is exactly 0 for most of the log, which prints small ones.
@@ -300,7 +300,7 @@ VERL = "step:{} - actor/pg_loss:0.012 - critic/advantages/max:{} - critic/advant
         ("value_function_loss: 22878095257.6\nsurrogate_loss: -0.003\n", "explodes"),
         ("mean IoU: 0.47\nIoU class 1: 0.94\nIoU class 2: 0.0093\n", "iou_class_2"),
         (VERL.format(4, "0.000", "0.000"), "advantages are 0"),
-        ("[   10%   ]     1        -nan        -nan      0.500000       57.52\n", "printed value"),
+        ("[   10%   ]     1        -nan        -nan      0.500000       57.52\n", "prints NaN or inf"),
         ("All results of the vocoder is nan.\n", "NaN"),
         (
             "".join(f"[{at}00/1600]\t[L1: {5.9 + at / 10 + (at > 5) * 2900}]\t65.8+0.4s\n" for at in range(1, 10)),

@@ -51,3 +51,17 @@ def test_once_reads_what_is_there_and_leaves(tmp_path):
         [sys.executable, "-m", "stayfinite", "tail", str(log), "--once"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_weak_guess_is_told_as_the_symptom(tmp_path):
+    log = tmp_path / "train.log"
+    losses = [*(3 - step / 100 for step in range(50)), "nan", "nan"]
+    log.write_text("".join(f"step {step} loss {loss}\n" for step, loss in enumerate(losses)))
+    done = subprocess.run(
+        [sys.executable, "-m", "stayfinite", "tail", str(log), "--once"], capture_output=True, text=True, check=False
+    )
+    told, cause, advice = done.stdout.splitlines()
+    assert done.returncode == 1
+    assert told.partition(" ")[2] == "the loss is NaN or inf from step 50, after 50 finite losses"
+    assert cause.startswith("  cause not certain; perhaps SF")
+    assert advice == f"  next: stayfinite diagnose {log}"

@@ -57,5 +57,5 @@ def test_nan_from_one_step_on_after_a_long_healthy_start_is_dated_and_not_blamed
     config.write_text("precision: bf16\non_nan: zero the gradients and continue\nmodel: mmdit\n")
     found = diagnose(log, config)
     assert found.verdict == "sick"
-    assert "the loss is NaN or inf from step 92,261, after 114 good points" in found.trouble
+    assert "the loss is NaN or inf from step 92,261, after 114 finite losses" in found.trouble
     assert "fp16-overflow" not in [finding.cause for finding in found.findings[:2]]

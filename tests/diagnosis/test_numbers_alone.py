@@ -102,7 +102,7 @@ CASES: dict[str, tuple[str, Made, Made]] = {
         lambda draw: {"loss": [*falling(draw, 9.0, 2.0)[:10], *falling(draw, 9.0, 2.0)[:6]]},
     ),
     "sureness that helps no accuracy": (
-        "takes more right answers",
+        "needs more correct answers",
         lambda draw: {"loss": falling(draw, 0.7, 0.05), "acc": [0.5 + draw.gauss(0, 0.005) for _ in range(LENGTH)]},
         lambda draw: {"loss": falling(draw, 0.7, 0.05), "acc": rising(draw, 0.5, 0.98)},
     ),
@@ -117,7 +117,7 @@ CASES: dict[str, tuple[str, Made, Made]] = {
         lambda draw: {"loss_g": rising(draw, 1.0, 1.2), "fid": falling(draw, 300, 9)},
     ),
     "text that is known, and text that is learned": (
-        "no text can be foreseen",
+        "impossible for real text",
         lambda draw: {"train_loss": falling(draw, 10.8, 0.001), "val_loss": at_first([10.8, 3.0], 0.0004)},
         lambda draw: {"train_loss": falling(draw, 10.8, 3.2), "val_loss": falling(draw, 10.8, 3.4)},
     ),

@@ -4,6 +4,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,7 @@ def run(settings: Tail) -> int:
 
     turned = False
     follower = Follower(str(settings.path), sum((read_config(path) for path in settings.config), Settings()))
-    screen = _Screen(as_json=settings.json)
+    screen = _Screen(settings.path, as_json=settings.json)
     with suppress(KeyboardInterrupt):
         for piece in new_bytes(settings.path, poll=settings.poll):
             if piece is None:
@@ -65,27 +66,38 @@ def run(settings: Tail) -> int:
             follower.feed(piece)
             for finding in follower.turned(at_once=settings.once and not piece):
                 turned = True
-                screen.tell(finding, follower.began)
+                screen.tell(finding, follower.began, follower.trouble)
             screen.status(follower.last)
             if (settings.once and not piece) or (settings.stop and turned):
                 break
     return int(turned)
 
 
+WORTH_NAMING = 0.2
+"""Below this confidence, the symptom is told and not a cause."""
+
+
 class _Screen:
     """A status line that is rewritten on a terminal, with findings above it."""
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, path: Path, *, as_json: bool) -> None:
+        self._path = str(path)
         self._json = as_json
         self._live = sys.stdout.isatty() and not as_json
         self._width = 0
 
-    def tell(self, finding: Finding, began: int | None) -> None:
+    def tell(self, finding: Finding, began: int | None, trouble: Sequence[str]) -> None:
         if self._json:
             print(json.dumps(tagged("finding", finding.to_json()), ensure_ascii=False), flush=True)
             return
         self._clear()
         since = "" if began is None else f"from step {began:,}: "
+        if trouble and finding.confidence < WORTH_NAMING:
+            what = "; ".join(trouble)
+            print(f"{time.strftime('%H:%M:%S')} {'' if ' from step ' in what else since}{what}")
+            print(f"  cause not certain; perhaps {finding.code} {finding.cause}")
+            print(f"  next: stayfinite diagnose {printable(self._path)}", flush=True)
+            return
         named = f"{finding.code} {finding.cause} ({finding.confidence:.0%}): {finding.title}"
         print(f"{time.strftime('%H:%M:%S')} {since}{named}")
         for line in finding.evidence:

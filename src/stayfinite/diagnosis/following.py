@@ -35,6 +35,8 @@ class Follower:
         self._told: set[str] = set()
         self.began: int | None = None
         """The step at which the trouble began, where the log says."""
+        self.trouble: list[str] = []
+        """What is wrong with the numbers."""
         self._judge = self._paced()
         self._turn = Turn()
 
@@ -53,6 +55,7 @@ class Follower:
         # What is wrong is told at once, with its likeliest cause however unsure; a cause that becomes sure later, too.
         trouble = {word.partition(" from ")[0] for word in found.trouble} - self._trouble
         self._trouble |= trouble
+        self.trouble = list(found.trouble)
         dates = (onset_of(word.partition(" from ")[0], word, self._reader.series) for word in found.trouble)
         self.began = min((step for step in dates if step is not None), default=None)
         self._turn.judged(new=bool(trouble))
@@ -64,7 +67,7 @@ class Follower:
     def start_anew(self) -> None:
         """Forget what was read: the file was replaced or cut, and is another run's."""
         self._reader = LogReader(self._source)
-        self._trouble, self._told = set(), set()
+        self._trouble, self._told, self.trouble = set(), set(), []
         self._judge, self._turn = self._paced(), Turn()
 
     def _paced(self) -> PacedJudge:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from stayfinite.core.settings import Setting, Settings
 from stayfinite.errors import UsageError
 from stayfinite.readers.configs.scalars import scalar
+from stayfinite.rules.cards import CARDS, card_named
 from stayfinite.rules.experiments import BY_KEY
 from stayfinite.rules.known import is_on
 from stayfinite.rules.precision_settings import SWITCHES
@@ -47,6 +48,10 @@ _PRECISION = re.compile(
 _ATTENTION = re.compile(
     r"eager|math|sdpa|flex_attention|(?:flash|paged|xformers|mem)[\w|-]*|true|false|.+/.+", re.IGNORECASE
 )
+
+_SHORT_CARD = re.compile(r"[A-Z]{1,2}\d{1,3}[A-Z]?", re.IGNORECASE)
+ONE_LETTER = 0.85
+"""Likeness of V10 and V100."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +113,18 @@ def _refuse_value(name: str, value: str) -> None:
         expected = "" if is_on(read) is not None or read == "auto" else f"true or false{outcome}"
     elif name in BY_KEY and name not in SETTINGS_TOO:
         expected = "" if number or not isinstance(read, str) else "fine or bad"
+    elif name == "gpu":
+        expected = _card_meant(value)
     if expected:
         raise UsageError(f"--tell {name}={value}: unknown value", fix=f"give {expected}")
+
+
+def _card_meant(value: str) -> str:
+    """The card that a short name misses by a letter; empty for a known card and for any other name."""
+    if card_named(value) is not None or _SHORT_CARD.fullmatch(value) is None:
+        return ""
+    names = [each.name for each in CARDS]
+    return next(iter(difflib.get_close_matches(value.upper(), names, n=1, cutoff=ONE_LETTER)), "")
 
 
 def _symptoms(value: str) -> list[ReportedSymptom]:

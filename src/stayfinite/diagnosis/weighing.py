@@ -18,7 +18,7 @@ from stayfinite.rules.experience.features import PAIR
 from stayfinite.rules.experience.likely import SAME, Likely, likely_causes
 from stayfinite.rules.experiments import EXPERIMENTS
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.ranking import BY_UPDATES, LEAST, RESTATED, SURE_WITHOUT_TROUBLE, SYMPTOMS, place
+from stayfinite.rules.ranking import A_GUESS, BY_UPDATES, LEAST, RESTATED, SURE_WITHOUT_TROUBLE, SYMPTOMS, place
 from stayfinite.rules.registry import rule_of
 from stayfinite.rules.signs.going_bad import at_first_step, weights_survived
 from stayfinite.rules.signs.post_training import samples
@@ -201,4 +201,4 @@ def _finding(likely: Likely) -> Finding:
     telling = [each for each in likely.because if len(each) > LONGEST_FILLER and not each.startswith(SAID_ABOVE)]
     said = ", ".join(each if " " in each else f"'{each.replace(PAIR, ' ')}'" for each in telling)
     why = f"from similar runs ({said})" if said else "because it is common"
-    return rule.finding(0.0, "", [f"a guess {why}; no clue in the text decides"])
+    return rule.finding(0.0, "", [f"{A_GUESS} {why}: nothing in the files points to one cause"])

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from stayfinite.report.printable import printable, printable_parts
-from stayfinite.rules.ranking import RESTATED
+from stayfinite.rules.ranking import A_GUESS, RESTATED
 
 STYLES = {"sick": "bold red", "warning": "bold yellow", "healthy": "bold green", "unknown": "bold yellow"}
 SHOWN = 3
@@ -17,7 +17,9 @@ SHOWN = 3
 WORTH_SHOWING = 0.2
 """Below this confidence, a finding other than the first gets one line."""
 
-COMPLAIN = "If it fails, say how: --tell symptom=nan (or still, explodes, zero, same, score)"
+COMPLAIN = "Say what you see: --tell symptom=nan (or still, explodes, zero, same, score)"
+
+UNCERTAIN = "Cause not certain. "
 
 INDENT = 2
 """Of what stands below a heading."""
@@ -56,17 +58,25 @@ def show_diagnosis(
         and (possible := [finding for finding in quiet if not finding["code"].startswith(HARMLESS)])
     ):
         quiet = [finding for finding in quiet if finding not in possible]
-        console.print(Text(f"Possible, from similar reports: {_names(possible)}", style="dim"))
-    brief = []
+        console.print(Text(f"Weak guesses from similar reports: {_names(possible)}", style="dim"))
+    guesses = [finding for finding in loud if _is_guess(finding)] if loud and _is_guess(loud[0]) else []
+    if everything:
+        guesses = []
+    brief, shown = [], []
     for index, finding in enumerate(loud):
+        if finding in guesses:
+            continue
         if everything or index == 0 or (index < SHOWN and finding["confidence"] >= WORTH_SHOWING):
+            shown.append(finding)
             _show_finding(finding, f"  {finding['confidence']:.0%}  {finding['title']}", finding["evidence"], console)
         elif finding["cause"] not in RESTATED:  # the first line names those
             brief.append(finding)
+    if guesses:
+        console.print(Text.assemble("\n", (UNCERTAIN, "bold"), f"Similar runs had: {_names(guesses)}"))
     if brief:
         console.print(Text(f"\nless likely: {_names(brief)}", style="dim"))
     if diagnosis.get("differential"):
-        _show_differential(diagnosis, console, advise_doctor=not by_doctor)
+        _show_differential(diagnosis, console, begin="" if guesses else f"\n{UNCERTAIN}", advise_doctor=not by_doctor)
     for finding in quiet:
         console.print(Text.assemble("\n", (f"{finding['code']} {finding['cause']}", "cyan"), f"  {finding['title']}"))
         _show_lines(finding["evidence"], console)
@@ -76,22 +86,27 @@ def show_diagnosis(
     read = [source for source in diagnosis["sources"] if source["read_as"]]
     if read and all(source["read_as"] == "config" for source in read):
         console.print(Text(f"\nBefore a run: stayfinite check {' '.join(each['path'] for each in read)}", style="dim"))
-    _show_more(loud, console)
+    _show_more(shown, console)
+
+
+def _is_guess(finding: Mapping[str, Any]) -> bool:
+    """Whether experience alone names it, and hardly: that is no answer, and its fix no advice."""
+    return finding["confidence"] < WORTH_SHOWING and all(each.startswith(A_GUESS) for each in finding["evidence"])
 
 
 def _names(findings: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{finding['code']} {finding['cause']} ({finding['confidence']:.0%})" for finding in findings)
 
 
-def _show_differential(diagnosis: Mapping[str, Any], console: Console, *, advise_doctor: bool) -> None:
-    """Print the open question: what each cause predicts, and what to try first."""
+def _show_differential(diagnosis: Mapping[str, Any], console: Console, *, begin: str, advise_doctor: bool) -> None:
+    """Print the open question: what to try next, and what each cause predicts of it."""
     open_question = diagnosis["differential"]
-    console.print(Text.assemble("\n", ("Not decided. ", "bold"), ("Try: ", "bold green"), open_question["try"]))
-    width = max(len(each["cause"]) for each in open_question["remaining"])
-    lines = [f"{each['cause']:<{width}}  predicts: {each['predicts']}" for each in open_question["remaining"]]
+    console.print(Text.assemble((begin, "bold"), ("Next: ", "bold green"), open_question["try"]))
+    width = max(len(each["cause"]) for each in open_question["remaining"]) + 1
+    lines = [f"if {each['cause'] + ':':<{width}} {each['predicts']}" for each in open_question["remaining"]]
     key, outcomes = open_question["key"], open_question["outcomes"]
-    told = f"--tell {key}=fine ({outcomes['fine']}) or {key}=bad ({outcomes['bad']})"
-    lines.append(f"Then diagnose again with {told}")
+    told = f"--tell {key}=fine ({outcomes['fine']}) or --tell {key}=bad ({outcomes['bad']})"
+    lines.append(f"Then run again with {told}")
     script = next((each["path"] for each in diagnosis["sources"] if each["path"].endswith((".py", ".ipynb"))), None)
     if script is not None and advise_doctor:
         lines.append(f"Or prove it: stayfinite doctor {script}")
@@ -118,8 +133,7 @@ def _known_fault(diagnosis: Mapping[str, Any]) -> str:
     places = (finding["where"] for finding in diagnosis["findings"] if finding["severity"] != "info")
     read = (source["path"] for source in diagnosis["sources"] if source["read_as"])
     place = next(places, "") or next(read, "")
-    measured = any(source["read_as"] == "log" for source in diagnosis["sources"])
-    return f"no bad number, but a known fault: {place}" if measured else f"a known fault: {place}"
+    return f"known fault at {place}"
 
 
 def _sources(diagnosis: Mapping[str, Any]) -> str:

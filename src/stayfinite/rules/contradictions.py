@@ -191,9 +191,7 @@ def _trainings_alike(run: RunSeries) -> str:
     for (loss, seconds), (again, more) in pairwise(rows):
         # One summary that is printed twice took the same time.
         if loss == again and seconds != more and digits(loss) >= MANY_DIGITS:
-            return (
-                f"two trainings in a row end with a mean loss of {loss:.6g}, to the last digit: no weight has changed"
-            )
+            return f"two runs end at exactly the same loss {loss:.6g}: no weight changed"
     return ""
 
 
@@ -204,7 +202,7 @@ def _one_set(run: RunSeries, points: Sequence[Point]) -> str:
     if named is None or len(losses) != len(named[1].values) or len(losses) < SETTLED:
         return ""
     same = losses == list(named[1].values) and len({*losses}) >= SETTLED and min(map(digits, losses)) >= SUMS
-    return f"{named[0]} equals the training loss to the last digit, {len(losses)} times" if same else ""
+    return f"{named[0]} equals the training loss exactly in {len(losses)} evaluations" if same else ""
 
 
 def _evaluates_alike(run: RunSeries) -> str:

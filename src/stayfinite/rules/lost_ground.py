@@ -66,7 +66,7 @@ def right_by_chance(run: RunSeries, points: Sequence[Point]) -> Odd | None:
             continue
         if 0 < loss[-1] <= HALF * loss[0] and 1 - right[-1] > 2 * loss[-1] / COSTS + MARGIN:
             text = f"{each.name} stays at {each.values[-1]:.4g} at a loss of {loss[-1]:.4g}"
-            return Odd(f"{text}, which takes more right answers", each.lines[0])
+            return Odd(f"{text}; a loss this low needs more correct answers", each.lines[0])
     for each in numbers_in(run):
         if not _EVALUATED.fullmatch(each.name) or len(each.values) < SETTLED or not trained:
             continue
@@ -111,7 +111,7 @@ def too_good(run: RunSeries, points: Sequence[Point]) -> Odd | None:
     for each in numbers_in(run):
         values = each.values[-LAST:]
         if _LOSS.fullmatch(each.name) and len(values) == LAST and 0 < max(values) <= TOO_GOOD:
-            text = f"{each.name} is {values[-1]:.3g}: no text can be foreseen like this"
+            text = f"{each.name} is {values[-1]:.3g}: impossible for real text"
             return Odd(text, each.since(lambda value: value <= TOO_GOOD))
     return None
 

@@ -16,6 +16,13 @@ SMALL_LOSS = 5e-3
 ABSURD_LOSS = 1e5
 """Unscaled targets may start here; a run that stays here is not training. Its square is never reached."""
 
+STRAIGHT = 30
+"""Losses that all fall, and are no accident."""
+FAR_BELOW = 20.0
+"""Times the size of the first loss, or 1, that such losses end below 0."""
+STEADY = 0.9
+"""Share of its first speed that such a fall keeps: a loss that learns slows down."""
+
 THROWN_AWAY = 1e3
 """No hard batch keeps a loss this many times above its first value."""
 
@@ -206,12 +213,23 @@ def is_range_test(rates: Sequence[float]) -> bool:
     return by_a_factor or (len(rates) >= 10 and rates[-1] >= 1e3 * rates[0])
 
 
+def sinks_straight(losses: Sequence[float]) -> bool:
+    """Whether losses fall far below 0 and no slower at the end: nothing bounds them, as a likelihood's noise would."""
+    if len(losses) < STRAIGHT or losses[-1] > -FAR_BELOW * max(1.0, abs(losses[0])):
+        return False
+    falls = [earlier - later for earlier, later in pairwise(losses)]
+    third = len(falls) // 3
+    return min(falls) > 0 and sum(falls[-third:]) >= STEADY * sum(falls[:third])
+
+
 def is_absurd(losses: Sequence[float]) -> bool:
     """Whether losses are absurdly large and do not fall."""
     if losses and min(losses) <= -(ABSURD_LOSS**2):
         return True
     if len(losses) >= 4 and losses[-1] <= -THROWN_AWAY and losses[-1] <= -THROWN_AWAY * abs(losses[0]):
         return all(later < earlier for earlier, later in pairwise(losses))  # unbounded below
+    if sinks_straight(losses):
+        return True
     if len(losses) < 2 or max(losses) < ABSURD_LOSS:
         return False  # a single one may be the sum over all pixels of a batch
     if is_lone_spike(losses):

@@ -111,7 +111,7 @@ def _collapse(run: RunSeries, each: Numbers) -> Odd | None:
         return Odd(f"{name} is 0 on every line: no target is assigned", each.lines[0])
     quantizes = any(_QUANTIZER.search(other) for other in run.metrics if other != name)
     if quantizes and _CODES.search(name) and max(last) <= 1.001:
-        text = f"{name} is {last[-1]:.3g}: one code is used for everything"
+        text = f"{name} is {last[-1]:.3g}: codebook collapse, only one code is used"
         return Odd(text, each.since(lambda value: value <= 1.001))
     return None
 

@@ -7,13 +7,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stayfinite.core.finding import Finding
 from stayfinite.core.settings import in_script
 from stayfinite.rules.experiments import MEANS
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.raised import Raised, raised_in
 from stayfinite.rules.reported_experiments import tells_of_loss
 from stayfinite.rules.rule import HINT, STRONG, Clue, Clues, Rule, confidence, quote
 from stayfinite.rules.signs.going_bad import at_first_step
@@ -35,6 +36,9 @@ SYMPTOMS = frozenset(
 
 RESTATED = SYMPTOMS - {"exploding-gradient"}
 """Those that are never a cause. Exploding gradients are one: of a deep or recurrent model without clipping."""
+
+A_GUESS = "a guess"
+"""How the evidence of a cause begins that experience alone names."""
 
 BY_UPDATES = frozenset(
     {"lr-too-high", "no-clipping", "no-warmup", "exploding-gradient", "bf16-lost-updates",
@@ -76,7 +80,8 @@ def rank(facts: Facts, rules: Iterable[Rule], *, least: float = LEAST) -> list[F
     suspects = _explained_away(suspects)
     suspects = [suspect for suspect in suspects if suspect.confidence >= least]
     suspects.sort(key=lambda suspect: (suspect.rule.severity == "info", -suspect.confidence, suspect.rule.code))
-    return sorted(map(_finding, suspects), key=place)
+    errors = raised_in(facts.messages)
+    return sorted((_finding(suspect, errors) for suspect in suspects), key=place)
 
 
 def place(finding: Finding) -> tuple[bool, bool, float]:
@@ -128,11 +133,15 @@ def _explained_away(suspects: list[Suspect]) -> list[Suspect]:
     return explained
 
 
-def _finding(suspect: Suspect) -> Finding:
+def _finding(suspect: Suspect, errors: Mapping[str, Raised]) -> Finding:
     telling = _once_a_place(sorted((clue for clue in suspect.clues if clue.weight > 0), key=lambda clue: -clue.weight))
     against = [clue for clue in suspect.clues if clue.weight < 0]
-    lines = [_line(clue) for clue in telling[:MOST_EVIDENCE]] + [f"against it: {_line(clue)}" for clue in against]
+    lines = [_line(clue, errors) for clue in telling[:MOST_EVIDENCE]]
+    frames = (errors[clue.where].frame for clue in telling[:MOST_EVIDENCE] if clue.where in errors)
+    lines += [f"your code at {frame}" for frame in dict.fromkeys(frames) if frame]
+    lines += [f"against it: {_line(clue, errors)}" for clue in against]
     where = next((clue.where for clue in telling if clue.where), "")
+    where = errors[where].where if where in errors else where
     fix = "; ".join(dict.fromkeys(clue.fix for clue in telling if clue.fix))
     found = suspect.rule.finding(round(suspect.confidence, 2), where, lines, fix=fix)
     mild = found.severity == "error" and all(clue.mild for clue in telling)
@@ -150,6 +159,8 @@ def _once_a_place(clues: Sequence[Clue]) -> list[Clue]:
     return kept
 
 
-def _line(clue: Clue) -> str:
+def _line(clue: Clue, errors: Mapping[str, Raised]) -> str:
+    error = errors.get(clue.where)
     text = clue.text.strip().splitlines()[-1].strip() if "\n" in clue.text else clue.text  # the error of a traceback
-    return f"{clue.where}: {text}" if clue.where else text
+    where = clue.where if error is None else error.where
+    return f"{where}: {text}" if where else text

@@ -82,9 +82,18 @@ class Quoted(Protocol):
 def quote(
     found: Quoted | None, weight: float, words: str = "{}", *, where: str = "", risk: bool = False, mild: bool = False
 ) -> Clues:
-    """A clue that quotes what was found (`{}` in its words; `{:.80}`: the first 80 letters); none if nothing was."""
+    """A clue that quotes what was found (`{}` in its words; `{:.80}`: the first 80 letters); none if nothing was.
+
+    Of a traceback it quotes the error.
+    """
     if found is not None:
-        yield Clue(words.format(found.text.strip()), weight, where or found.where, risk, mild=mild)
+        yield Clue(words.format(error_of(found.text)), weight, where or found.where, risk, mild=mild)
+
+
+def error_of(text: str) -> str:
+    """The last line of a traceback; any other text itself."""
+    text = text.strip()
+    return text.splitlines()[-1].strip() if "\n" in text and "Traceback (" in text else text
 
 
 def reaches(

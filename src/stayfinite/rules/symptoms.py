@@ -25,7 +25,7 @@ _SAID: dict[Kind, str] = {
     "score falls": "reported: a score gets worse",
     "negative loss": "reported: the loss is negative",
     "negative kl": "reported: a KL divergence is negative",
-    "not as expected": "reported: the result is not what it should be",
+    "not as expected": "you report a wrong result",
     "slow": "reported: it is slow",
     "rate still": "reported: the learning rate does not change",
     "rate off": "reported: the learning rate is not what its schedule says",
@@ -234,12 +234,19 @@ class Symptoms:
 
     @property
     def zero_loss(self) -> bool:
-        """A sudden loss of 0, throughout or until the end."""
+        """A sudden loss of 0, throughout or until the end; not on the way below 0."""
+        if self.last_loss is not None and self.last_loss < -TINY_LOSS:
+            return False
         return self.zero_losses >= 1 and (
             self.good_losses == 0
             or self.falls_to_nothing
             or (self.zero_losses >= 2 and self.last_loss is not None and self.last_loss <= TINY_LOSS)
         )
+
+    @property
+    def sinks(self) -> bool:
+        """The loss goes ever further below 0."""
+        return self.absurd and self.last_loss is not None and self.last_loss < 0 and self.last_loss == self.best_loss
 
     @property
     def learns_at_zero(self) -> bool:
@@ -316,14 +323,14 @@ class Symptoms:
             "the gradient norm is NaN or inf": self.bad_norms > 0 and not self.settles,
             "the evaluation loss is NaN or inf": self.bad_evals > 0,
             _lost(self.lost_metrics, self.lost_at): bool(self.lost_metrics),
-            f"a printed value is NaN or infinite, line {self.printed.line if self.printed else 0}": self.printed
+            f"line {self.printed.line if self.printed else 0} prints NaN or inf": self.printed
             and not (self.bad_losses or self.bad_norms or self.lost_metrics),
             "the loss is 0": self.zero_loss and not self.learns_at_zero,
             "the model predicts one class for every input": self.one_class,
             f"{self.impossible} is below 1": bool(self.impossible),
             "the gradient is 0": self.zero_norms >= 2 and self.zero_norms * 2 >= self.points and not self.learns,
             "the loss scale collapses": self.collapses,
-            "the loss explodes": self.absurd
+            f"the loss {'falls without bound' if self.sinks else 'explodes'}": self.absurd
             or (
                 self.points > 0
                 and self.explodes
@@ -340,7 +347,7 @@ class Symptoms:
             f"{self.still_score} does not change": bool(self.still_score) and not self.zero_score,
             f"{self.zero_score} is 0 while the loss falls": bool(self.zero_score),
             f"{self.lost_score} is back where it started": bool(self.lost_score),
-            f"{self.unused_code} is next to 0 (posterior collapse)": bool(self.unused_code),
+            f"{self.unused_code} is almost 0 (posterior collapse)": bool(self.unused_code),
             f"{self.growing_memory} grows on every line": bool(self.growing_memory),
             "the learning rate is 0": self.lr_zero,
             "the run hung" if self.hung else "the run crashed": self.crash is not None,
@@ -378,8 +385,9 @@ class Symptoms:
         if first is None or first.step is None:
             return self.trouble
         begun = f"from step {first.step:,.0f}" if self.good_before else "from the first logged step"
-        dated = f" {begun}" + (f", after {self.good_before:,} good points" if self.good_before else "")
-        dated += f", and finite again {self.good_after:,} times" if self.good_after else ""
+        dated = f" {begun}" + (f", after {_losses(self.good_before, 'finite')}" if self.good_before else "")
+        if self.good_after:
+            dated += f"; {_losses(self.good_after, 'later')} {'is' if self.good_after == 1 else 'are'} finite"
         words = self.trouble
         first_word = next((index for index, word in enumerate(words) if word.endswith("is NaN or inf")), None)
         if first_word is not None:
@@ -390,6 +398,11 @@ class Symptoms:
     def healthy(self) -> bool:
         """There are measurements, and none is wrong."""
         return self.recognised > 0 and not self.trouble
+
+
+def _losses(count: int, kind: str) -> str:
+    """`1 finite loss`, `3,000 finite losses`."""
+    return f"{count:,} {kind} loss{'' if count == 1 else 'es'}"
 
 
 def _lost(names: Sequence[str], step: float | None) -> str:

@@ -37,7 +37,7 @@ def write(folder, *outputs, indent=1):
 def test_losses_that_a_cell_printed_are_judged_as_those_of_a_log(tmp_path, indent):
     found = diagnose(write(tmp_path, printed(*LOSSES, *LOST), indent=indent))
     assert found.verdict == "sick"
-    assert found.trouble == ["the loss is NaN or inf from step 11, after 11 good points"]
+    assert found.trouble == ["the loss is NaN or inf from step 11, after 11 finite losses"]
     assert found.sources[0].read_as == "log"
 
 

@@ -177,7 +177,9 @@ def judge(facts: Facts) -> Clues:
     only_evaluation = symptoms.bad_evals > 1 and not (symptoms.bad or symptoms.bad_losses)
     if only_evaluation and (mapped := facts.mentioned(_MAPPED)) is not None:
         yield Clue(
-            f"map() gives NaN for what its table lacks: {mapped.text.strip()[:100]}", STRONG + HINT, mapped.where
+            f"map() returns NaN for keys missing from its table: {mapped.text.strip()[:100]}",
+            STRONG + HINT,
+            mapped.where,
         )
     if weights_survived(facts):
         yield Clue("NaN comes and goes: it depends on the batch", 2.8, symptoms.at("first_bad"))
@@ -203,7 +205,7 @@ def judge(facts: Facts) -> Clues:
     for pattern, text, weight in (
         (_SUSPECTED, "the data is suspected", 3.0),
         (_CONTROL, "other data is fine", 2.5),
-        (_MEASURED, "measured values go in", FAIR if refused is None else HINT),
+        (_MEASURED, "the inputs are raw measurements", FAIR if refused is None else HINT),
         (_COLLECTED, "data collected by hand", _weight_of_own_data(facts)),
     ):
         found = facts.mentioned(pattern)
@@ -211,7 +213,7 @@ def judge(facts: Facts) -> Clues:
             yield Clue(f"{text}: {found.text.strip()[:100]}", weight, found.where)
     measured = facts.mentioned(_MEASURED)
     if measured is not None and symptoms.from_start and refused is None and half_of(facts) is None:
-        yield Clue("and no finite value", 1.3, symptoms.at("first_bad"))
+        yield Clue("no value is finite", 1.3, symptoms.at("first_bad"))
     yield from quote(facts.mentioned(_CHECKED), AGAINST, "reported: the inputs are fine ({:.100})")
     yield from _course(facts)
 
@@ -248,7 +250,7 @@ def _course(facts: Facts) -> Clues:
         yield Clue("loss or gradient norm climbed before", AGAINST, symptoms.at("largest_loss"))
     elif symptoms.good_before >= 3:
         steps = "suddenly" if symptoms.good_after == 0 else "now and then"
-        yield Clue(f"NaN or inf {steps} after {symptoms.good_before} good points, without a climb", 1.5, place)
+        yield Clue(f"NaN or inf {steps} after {symptoms.good_before} finite losses, without a climb", 1.5, place)
     half = half_of(facts)
     told_of_data = facts.mentioned(_COLLECTED) or facts.mentioned(_MEASURED)
     if half is None and told_of_data is None and at_first_step(facts):

@@ -15,7 +15,7 @@ can be computed, and says next to nothing.
 
 ## How to fix it
 - `DataLoader(..., drop_last=True)` for training; transformers: `dataloader_drop_last=True`.
-- A batch size that leaves another remainder, or `GroupNorm` or `LayerNorm` in place of `BatchNorm`.
+- Another batch size, or `GroupNorm` or `LayerNorm` in place of `BatchNorm`.
 - `SyncBatchNorm` over several ranks sees the rows of all of them.
 
 ## When it is a false alarm
@@ -67,7 +67,7 @@ def judge(facts: Facts) -> Clues:
     """A look at loader and model tells; so does BatchNorm's refusal where every batch but the epoch's last worked."""
     fails = facts.seen("loader.last_batch_fails")
     if fails is not None and fails.value:
-        text = f"{fails.value} rows leave a last batch of one, which {fails.where} cannot normalize"
+        text = f"{fails.value} rows leave a last batch of 1 row; {fails.where} needs at least 2"
         yield Clue(text, PROOF, fails.where)
     refused = facts.said(ONE_VALUE)
     if refused is None:  # the traceback is cut before its last line
@@ -129,7 +129,7 @@ def _ends_an_epoch(run: RunSeries) -> bool:
 
 RULE = Rule(
     code="SF321",
-    fix="DataLoader(..., drop_last=True), or a batch size that leaves another remainder",
+    fix="DataLoader(..., drop_last=True), or change the batch size",
     beats=("wrong-mode",),
     observes={
         "loader.last_batch_fails": "rows of a dataset whose last batch is one row with which the model fails, else 0"

@@ -45,7 +45,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, error_of
 
 _SIZES = lazy_regex(r"torch\.Size\(\[([\d, ]*)\]\)")
 
@@ -83,10 +83,18 @@ def judge(facts: Facts) -> Clues:
         alike = len(shapes) == 2 and [n for n in shapes[0] if n != "1"] == [n for n in shapes[1] if n != "1"]
         yield Clue(refused.text, PROOF if alike else STRONG, refused.where)
     elif (other := facts.said(_OTHER_SHAPE)) is not None:
-        yield Clue(f"the loss does not accept the target's shape: {other.text.strip()[:160]}", 5.0, other.where)
+        text = error_of(other.text)
+        fix = _PER_ROW if re.search(r"batch_size|number of samples", text, re.IGNORECASE) else ""
+        yield Clue(f"the loss does not accept the target's shape: {text[:160]}", 5.0, other.where, fix=fix)
     kind = facts.said(_OTHER_KIND)
     if kind is not None and (_of_the_loss(facts) or re.search(r"target|label|dtype double", kind.text, re.IGNORECASE)):
-        yield Clue(f"the loss does not accept the target's dtype: {kind.text.strip()[:160]}", 5.0, kind.where)
+        yield Clue(f"the loss does not accept the target's dtype: {error_of(kind.text)[:160]}", 5.0, kind.where)
+
+
+_PER_ROW = (
+    "print both shapes: each prediction needs one target; for sequences, logits.view(-1, classes) and target.view(-1)"
+)
+"""The fix where the numbers of rows differ, which no squeeze changes."""
 
 
 def _of_the_loss(facts: Facts) -> bool:
@@ -120,8 +128,8 @@ def _harmless(text: str) -> bool:
 RULE = Rule(
     code="SF316",
     fix=(
-        "give both the shape and dtype of the loss: pred.squeeze(-1) for MSE and BCE, class numbers (target.long(), "
-        "one per row) for cross entropy"
+        "match prediction and target: pred.squeeze(-1) for MSE and BCE; target.long(), one class a row, for cross "
+        "entropy"
     ),
     proofs={
         # The unequal shapes that a loss was given, a list of two; empty when they agree.

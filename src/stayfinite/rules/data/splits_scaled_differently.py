@@ -30,7 +30,7 @@ from stayfinite.rules.rule import FAIR, HINT, PROOF, Clues, Rule, quote
 def judge(facts: Facts) -> Clues:
     """Clues: mean and standard deviation of both splits; an evaluation far below the training."""
     yield from quote(
-        facts.symptoms.contradicted("evaluation far off"), FAIR + HINT, "{}: the model is shown something else"
+        facts.symptoms.contradicted("evaluation far off"), FAIR + HINT, "{}: validation inputs are scaled differently"
     )
 
 

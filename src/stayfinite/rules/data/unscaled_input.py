@@ -73,9 +73,7 @@ LARGE = 1e3
 
 def judge(facts: Facts) -> Clues:
     """Clues: measured scales, a huge first loss in a regression, or notes that nothing was scaled."""
-    yield from reaches(
-        facts, "data.input_scale", 30, "inputs are {:.3g} standard deviations or units from zero", proof=100
-    )
+    yield from reaches(facts, "data.input_scale", 30, "inputs of size {:.3g} (expected about 1)", proof=100)
     symptoms = facts.symptoms
     start = symptoms.first_loss
     raw = facts.mentioned(_RAW) or _switched_off(facts)

@@ -41,7 +41,7 @@ RULE = Rule(
         # The number of workers of a streamed dataset that all give the same rows, else 0.
         "loader.workers_repeat": "the first batches of all {} workers are equal",
         # The number of workers that draw the same random numbers, else 0.
-        "loader.workers_draw_alike": "rows are random, but two workers draw the same",
+        "loader.workers_draw_alike": "two workers use the same random seed",
     },
     beats=("duplicate-rows",),
     warns={

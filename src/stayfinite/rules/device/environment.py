@@ -146,7 +146,7 @@ def _divided_as_integers(facts: Facts) -> Clue | None:
     values = [value for value, _ in facts.metric(zero)] if "acc" in zero else []
     if not values or any(values) or seen.bad_evals or seen.last_loss is None or not 0 < seen.last_loss < COIN:
         return None
-    text = f"{zero} is exactly 0 at a loss of {seen.last_loss:.3g}: right answers are divided as integers"
+    text = f"{zero} is exactly 0 at a loss of {seen.last_loss:.3g}: integer division rounds the accuracy to 0"
     return Clue(text, STRONG, seen.at("start"))
 
 

@@ -45,7 +45,7 @@ out of range on the device can surface as a failed allocation in a later call: r
 import re
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, error_of, quote
 from stayfinite.rules.signs.aftermath import went_on
 from stayfinite.rules.signs.numbers import measured
 
@@ -73,12 +73,20 @@ _KILLED = (
     r"signal 9 \(sigkill\)|\bsigkill\b|^\s*killed\s*$|\u5df2\u6740\u6b7b\s*$|died with <signals\.sigkill"
 )
 
+_OF_HOST = r"oom[-_ ]?kill|\bMemoryError\b|DefaultCPUAllocator|cannot allocate memory|\bbad_alloc\b"
+"""Errors of the host's memory."""
+_OF_CARD = r"\bcuda\b.{0,40}out of memory|\b(?:hip|mps)\b.{0,40}out of memory|OutOfMemoryError"
+_MORE_OF_HOST = (
+    "host RAM is full: ask for more (Slurm: --mem), use fewer DataLoader workers, and read the dataset in parts"
+)
+
 
 def judge(facts: Facts) -> Clues:
     """Clues: the allocator's error; a killed process probably exceeded the host's memory."""
     full = next((one for one in facts.all_said(_FULL) if not re.search(_ONLY_TALK, one.text, re.IGNORECASE)), None)
     if full:
-        yield Clue(full.text, PROOF, full.where)
+        of_host = re.search(_OF_HOST, full.text, re.IGNORECASE) and facts.said(_OF_CARD) is None
+        yield Clue(full.text, PROOF, full.where, fix=_MORE_OF_HOST if of_host else "")
         if went_on(facts, full):
             yield Clue("training continued after it", AGAINST * 3)
     grows = facts.symptoms.growing_memory
@@ -92,7 +100,10 @@ def judge(facts: Facts) -> Clues:
         yield Clue(
             f"a batch did not fit, and was left out: {recovered.text.strip()[:80]}", STRONG + HINT, recovered.where
         )
-    yield from quote(facts.said(_KILLED), STRONG + HINT, "killed from outside, likely by the OOM killer: {}")
+    killed = facts.said(_KILLED)
+    if killed is not None:
+        text = f"killed from outside, likely by the OOM killer: {error_of(killed.text)}"
+        yield Clue(text, STRONG + HINT, killed.where, fix="" if full else _MORE_OF_HOST)
     yield from quote(facts.said(r"(?:cublas|cudnn|cusolver|cusparse)_status_alloc_failed"), STRONG)
     shared = facts.said(
         r"\bbus error\b|(?:insufficient|out of|not enough) shared memory|shared memory.{0,30}(?:full|exhausted)"

@@ -72,14 +72,14 @@ def judge(facts: Facts) -> Clues:
     hangs = facts.symptoms.said("hangs")
     if hangs and (several := facts.mentioned(_SEVERAL)) is not None:
         yield Clue(f"reported: it hangs, with several processes: {several.text.strip()[:80]}", STRONG, hangs.where)
-    yield from quote(facts.said(_WAITING), STRONG + HINT, "ranks wait for each other forever: {}")
+    yield from quote(facts.said(_WAITING), STRONG + HINT, "a collective timed out: {}")
 
 
 RULE = Rule(
     code="SF503",
     fix=(
-        "decide on all-reduced values, call collectives on every rank, give all ranks the same number of batches, "
-        "and load weights before wrapping"
+        "branch only on all-reduced values; call every collective on every rank; give ranks equal batch counts; "
+        "load weights before wrapping"
     ),
     beats=("nan-loss",),
     says={

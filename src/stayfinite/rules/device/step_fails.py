@@ -59,6 +59,6 @@ def judge(facts: Facts) -> Clues:
 
 RULE = Rule(
     code="SF509",
-    fix="run forward(batch).backward() by hand and fix the error in its last line",
+    fix="fix the error in the last frame of your code",
     observes={"step.error": "the error that the first forward or backward pass raised"},
 )

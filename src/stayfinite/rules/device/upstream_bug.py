@@ -112,8 +112,8 @@ def judge(facts: Facts) -> Clues:
 RULE = Rule(
     code="SF507",
     fix=(
-        "upgrade (or return to the last working version) and pin it; until then avoid the code path: eager "
-        "attention, no torch.compile, no fused kernel"
+        "upgrade (or return to the last working version) and pin it. Workaround: eager attention, "
+        " no torch.compile, no fused kernel"
     ),
     beats=("nan-loss", "environment", "loss-collapse", "loss-diverging", "zero-gradient"),
 )

@@ -68,7 +68,7 @@ _KINDS = {
     "a new head is trained from scratch": _NEW_HEAD,
     "a remark on tokens": _TOKENS,
     "a statistic over nothing": _OF_NOTHING,
-    "housekeeping of a library": _KEEPING_HOUSE,
+    "harmless library warning": _KEEPING_HOUSE,
     "Keras takes the logits in front of the activation": _OWN_LOGITS,
 }
 """Topics of such warnings: none affects training."""

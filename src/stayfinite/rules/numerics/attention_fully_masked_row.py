@@ -72,7 +72,7 @@ def judge(facts: Facts) -> Clues:
     if blamed and re.search(r"softmax|scaleddotproduct", blamed[0], re.IGNORECASE):
         # The softmax of a loss may get a NaN from anywhere; attention's own can create one.
         weight = HINT if re.match(r"log", blamed[0], re.IGNORECASE) else FAIR + HINT
-        yield Clue(f"{blamed[1]} (a row without keys is 0/0)", weight, blamed[2])
+        yield Clue(f"{blamed[1]} (softmax over a fully masked row gives 0/0)", weight, blamed[2])
     if bad or blamed:
         code = first_line(code_lines(facts), _MASK_CODE)
         if code:

@@ -111,12 +111,12 @@ def _too_wide(facts: Facts) -> Clues:
     inputs = NARROWEST if inputs is None else inputs
     wide = spread is not None and std is not None and std * math.sqrt(max(inputs, 0)) >= GAIN
     if wide and spread is not None:
-        text = f"{spread.name} {std:g} over {width_told}: each layer multiplies the size of its input"
+        text = f"{spread.name} {std:g} over {width_told}: activations grow with every layer"
         yield Clue(text, STRONG + HINT, spread.where)
     in_code = any(each.cause == "bad-init" for each in facts.settings.code_faults)
     first = symptoms.first_loss
     if (wide or in_code) and (symptoms.from_start or (first is not None and first >= FIRST)):
-        yield Clue("numbers are out of range before the learning rate matters", FAIR + HINT, symptoms.at("start"))
+        yield Clue("values are out of range before the first update", FAIR + HINT, symptoms.at("start"))
 
 
 def _outputs_at_start(facts: Facts) -> Clues:

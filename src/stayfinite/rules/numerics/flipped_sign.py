@@ -92,6 +92,9 @@ def judge(facts: Facts) -> Clues:
     runaway = _runaway(facts)
     if runaway:
         yield Clue(f"the loss falls below zero ever faster, to {runaway[0]:.4g}", STRONG, runaway[1])
+    elif facts.symptoms.sinks and lowest is not None:
+        text = f"the loss falls below zero without slowing down, to {lowest:.4g}"
+        yield Clue(text, STRONG + HINT, facts.symptoms.at("lowest_loss"))
     yield from quote(facts.symptoms.contradicted("below 0"), STRONG + HINT)
     classification = facts.mentioned(r"cross_?entropy|\bmse\b|mse_loss|bce")
     if classification and lowest is not None and lowest < -1e-3:

@@ -26,11 +26,11 @@ SINGULAR = {
 """Operators with a non-finite derivative somewhere, by the stem of their backward's name."""
 
 AT_THE_EDGE = {
-    "pow": "a power below 1 has an infinite gradient at 0, and is NaN below 0",
+    "pow": "a fractional power has an infinite gradient at 0, and is NaN below 0",
     "log": "the logarithm of 0 is infinite, and so is its gradient",
     "sqrt": "a root has an infinite gradient at 0",
     "division": "the divisor may be 0",
-    "norm": "a norm has no gradient at 0",
+    "norm": "the gradient of norm is undefined at 0",
     "inverse trigonometry": "its gradient is infinite at -1 and 1",
     "spread": "a standard deviation has no gradient where all values are equal",
     "matrix decomposition": "its gradient is infinite where two singular values are equal or one is 0",
@@ -51,7 +51,7 @@ class Edge:
     kind: str
     """A key of `AT_THE_EDGE`."""
     what: str
-    """The formula in a few words."""
+    """The formula in a few words, without an article."""
     where: str
     text: str
     near: bool
@@ -66,45 +66,45 @@ _SMALL_NAMES = (
     r"total_weight|area\w*|cardinality|std\w*|sigma\w*|var|variance|scale|range|norms?|dist(?:ance)?s?)\b"
 )
 _EDGES: tuple[tuple[str, str, bool, str], ...] = (
-    ("log", "the logarithm of a softmax or sigmoid", True,
+    ("log", "logarithm of a softmax or sigmoid", True,
      (rf"{_ANY}log2?\((?:[^()]|\([^()]*\)){{0,20}}?\b(?:softmax|sigmoid)\(|(?<!log_)\b(?:softmax|"
       rf"sigmoid)\([^()]*\)\.log\(|"
       rf"{_ANY}log\(\s*(?:1\.?0?\s*-\s*)?(?:\w+\.)*\w*(?:softmax|sigmoid)\w*\(")),
-    ("log", "a Poisson loss on the log of its input", True, r"\blog_input\s*=\s*False"),
-    ("log", "the logarithm of a difference", True,
+    ("log", "Poisson loss on the log of its input", True, r"\blog_input\s*=\s*False"),
+    ("log", "logarithm of a difference", True,
      (rf"{_ANY}log\(\s*(?:(?:torch|np|tf|K|math)\.)?exp\([^()]*\)\s*-\s*1|{_ANY}log\(\s*(?:(?:torch|np|tf|K|"
       rf"math)\.)?expm1\(")),
-    ("inverse trigonometry", "an inverse cosine or sine", True,
+    ("inverse trigonometry", "inverse cosine or sine", True,
      r"(?<![\w])(?:arccos|acos|arcsin|asin|acosh|arccosh|atanh|arctanh)_?\("),
-    ("sqrt", "the root of a mean or sum of squares", True,
+    ("sqrt", "sqrt of a squared sum, which can be 0", True,
      (rf"{_ANY}sqrt_?\(.{{0,60}}(?:mse|square|\*\*\s*2|\bpow\(|\^2|mean|sum|var)|"
       r"(?:mse\w*|square\w*|mean|sum)\([^()]*(?:\([^()]*\)[^()]*)*\)\s*(?:\.sqrt\(\)|\*\*\s*(?:0?\.5|\(?1\.?/2))")),
-    ("spread", "a division by a standard deviation", True,
+    ("spread", "division by a standard deviation", True,
      r"/\s*\(?\s*(?:(?:torch|np|tf|K)\.)?(?:math\.)?(?:\w+\.)*(?:std|reduce_std)\w*\s*\("),
-    ("norm", "a division by a norm", True, rf"/\s*\(?\s*(?:{_LIB}?norm\(|[\w.\[\]]+\.norm\()"),
-    ("division", "a division by a sum", True,
+    ("norm", "division by a norm", True, rf"/\s*\(?\s*(?:{_LIB}?norm\(|[\w.\[\]]+\.norm\()"),
+    ("division", "division by a sum", True,
      (rf"/\s*\(*\s*(?:{_LIB}?{_SUM}|\w[\w.\[\]]*\.sum\(|\([^()]*\)\.sum\()|/\s*\([^/]{{0,80}}\.sum\(|"
       rf"/\s*\([^/]{{0,80}}\b{_SUM}")),
-    ("division", "a division by the target", True,
+    ("division", "division by the target", True,
      r"/\s*\(?\s*(?:[\w.]+\.abs\()?(?:y|y_true|true|targets?|gt|labels?|actual)\b(?!\.(?:shape|size|numel))"),
-    ("division", "a division that may be by 0", False, rf"/\s*\(?\s*{_SMALL_NAMES}"),
-    ("division", "an inverse", False, rf"{_LIB}reciprocal\(|\.reciprocal\(|\*\*\s*\(?-\s*[\d.]|\.pow\(\s*-"),
-    ("division", "the mean of a selection that may be empty", False,
+    ("division", "division that may be by 0", False, rf"/\s*\(?\s*{_SMALL_NAMES}"),
+    ("division", "inverse", False, rf"{_LIB}reciprocal\(|\.reciprocal\(|\*\*\s*\(?-\s*[\d.]|\.pow\(\s*-"),
+    ("division", "mean of a selection that may be empty", False,
      r"\w\[[^\]=]*(?:==|[<>]|mask|valid|label|pos)[^\]]*\]\s*\.mean\(\)"),
-    ("norm", "a distance or norm in the loss", False,
+    ("norm", "distance or norm in the loss", False,
      (rf"{_LIB}(?:cdist|pairwise_distance|norm|linalg\.norm|vector_norm)\(|(?<![\w.])(?:cdist|norm)\(|"
       r"\.norm\((?:dim=[^)]*|-?\d?[^)]{0,20})\)|PairwiseDistance\(")),
-    ("log", "a logarithm", False, rf"{_LIB}(?:log|log2|log10)\(|(?<![\w.])log(?:2|10)?\(|\.log(?:2|10)?\(\)"),
-    ("sqrt", "a root", False, rf"{_LIB}r?sqrt_?\(|(?<![\w.])sqrt\(|\.r?sqrt_?\(\)|\*\*\s*\(?\s*(?:0?\.5\b|1\.?0?\s*/)"),
-    ("pow", "a power below 1", False,
+    ("log", "logarithm", False, rf"{_LIB}(?:log|log2|log10)\(|(?<![\w.])log(?:2|10)?\(|\.log(?:2|10)?\(\)"),
+    ("sqrt", "root", False, rf"{_LIB}r?sqrt_?\(|(?<![\w.])sqrt\(|\.r?sqrt_?\(\)|\*\*\s*\(?\s*(?:0?\.5\b|1\.?0?\s*/)"),
+    ("pow", "fractional power", False,
      (rf"\.pow\((?:0?\.\d|[a-z_]\w*[^\d)]*\))|{_LIB}pow\([^()]*,\s*(?:0?\.\d|1\.?/|[a-z])|\*\*\s*\(?\s*(?:0?\.\d|"
       rf"1\.?0?\s*/\s*\w)|"
       r"\bgamma\b\s*[=:]\s*0?\.\d")),
-    ("spread", "a standard deviation", False, rf"{_LIB}(?:std|reduce_std)\(|\.std\((?:dim=[^)]*|-?\d?)?\)"),
-    ("matrix decomposition", "a matrix decomposition", False,
+    ("spread", "standard deviation", False, rf"{_LIB}(?:std|reduce_std)\(|\.std\((?:dim=[^)]*|-?\d?)?\)"),
+    ("matrix decomposition", "matrix decomposition", False,
      (rf"{_LIB}(?:svd|eigh?|symeig|inv|inverse|cholesky\w*|solve|slogdet|logdet|det|pinv|lstsq)\(|"
       r"\.(?:svd|eigh?|symeig|inverse|cholesky|logdet|det)\(\)")),
-    ("inverse trigonometry", "an angle", False, rf"{_LIB}(?:atan2|arctan2|angle)\(|(?<![\w.])atan2\("),
+    ("inverse trigonometry", "angle", False, rf"{_LIB}(?:atan2|arctan2|angle)\(|(?<![\w.])atan2\("),
 )  # fmt: skip
 _COMPILED = tuple(
     (kind, what, near, lazy_regex(pattern, re.IGNORECASE if kind != "log" else 0))

@@ -114,7 +114,7 @@ def judge(facts: Facts) -> Clues:
     formula = formulas[0] if formulas else None
     if formula:
         weight = HINT if small else FAIR + HINT + (0.7 if formula.near else 0.0)
-        yield Clue(f"{formula.what} without a guard: {formula.text[:140]}", weight, formula.where, risk=True)
+        yield Clue(f"unprotected {formula.what}: {formula.text[:140]}", weight, formula.where, risk=True)
     named = facts.mentioned(_FORMULA_LOSS)
     if named and not formula:
         plain = facts.context.half is None and not facts.symptoms.explodes
@@ -134,7 +134,7 @@ def judge(facts: Facts) -> Clues:
         weight = FAIR if sudden(facts) and facts.symptoms.good_before >= LONG_HEALTH else HINT
         yield Clue(f"one term of the loss is NaN or inf, the others are not: {part.text}", weight, part.where)
     vanished = vanished_part(facts)
-    yield from quote(vanished, FAIR + HINT, "{}: the log, root or quotient of a vanishing value")
+    yield from quote(vanished, FAIR + HINT, "{}: log, sqrt or division of a value near 0")
     yield from quote(
         facts.said(r"RuntimeWarning: (?:invalid value|divide by zero) encountered in (?!exp)"),
         AGAINST,

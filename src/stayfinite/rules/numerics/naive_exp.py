@@ -112,11 +112,11 @@ def judge(facts: Facts) -> Clues:
             weight = STRONG + (0.5 if _SPREAD.search(code[1]) else 0.0)
             yield Clue(f"an unbounded exp: {code[1].strip()[:140]}", weight, code[0], risk=True)
         elif (flow := facts.mentioned(_FLOWS)) is not None:
-            text = f"a flow scales by exp of what the network says: {flow.text.strip()[:100]}"
+            text = f"the flow applies exp() to an unbounded network output: {flow.text.strip()[:100]}"
             yield Clue(text, 3.5, flow.where, risk=True)
         elif (lives := facts.mentioned(_LIVES_ON_EXP)) is not None:
             weight = FAIR + HINT if _SPREAD_IN_WORDS.search(lives.text) else HINT
-            yield Clue(f"a model built on exp: {lives.text.strip()[:120]}", weight, lives.where, risk=True)
+            yield Clue(f"the model relies on exp(): {lives.text.strip()[:120]}", weight, lives.where, risk=True)
         first = facts.symptoms.first_bad
         if first is not None and first.loss is not None and math.isinf(first.loss):
             yield Clue("the loss is infinite before it is NaN", HINT, facts.symptoms.at("first_bad"))

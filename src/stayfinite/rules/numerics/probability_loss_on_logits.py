@@ -37,7 +37,7 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.numerics.formulas import code_lines, first_line
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, error_of, quote
 
 _REFUSAL = (
     r"all elements of input should be between 0 and 1|input_val >= zero && input_val <= one|"
@@ -63,7 +63,7 @@ def judge(facts: Facts) -> Clues:
     """Clues: an error message, or code that passes logits to a loss on probabilities."""
     refusal = facts.said(_REFUSAL)
     if refusal:
-        yield Clue(refusal.text.strip()[:200], PROOF, refusal.where)
+        yield Clue(error_of(refusal.text)[:200], PROOF, refusal.where)
         squashed = facts.mentioned(r"\bsigmoid\b") if facts.mentioned(r"\bno (?:\w+ )?sigmoid") is None else None
         if squashed is not None and facts.symptoms.crash is not None:
             yield Clue(f"after a sigmoid only NaN is outside: {squashed.text.strip()[:80]}", AGAINST, squashed.where)
@@ -83,7 +83,7 @@ def judge(facts: Facts) -> Clues:
     told, likelihood = facts.symptoms.said("negative loss"), facts.mentioned(_OF_LOG_PROBABILITIES)
     below = facts.symptoms.best_loss is not None and facts.symptoms.best_loss < FAR_BELOW
     if (told is not None or below) and likelihood is not None and facts.symptoms.contradicted("negative loss") is None:
-        text = f"this loss is negative only for inputs that are no log-probabilities: {likelihood.text.strip()[:80]}"
+        text = f"the loss is negative, so its input is not log_softmax output: {likelihood.text.strip()[:80]}"
         yield Clue(text, STRONG + FAIR, likelihood.where)
     yield from _keras(facts)
 

@@ -44,7 +44,7 @@ def judge(facts: Facts) -> Clues:
     )
     yield from quote(axis, STRONG, "a softmax over the batch: {:.140}", risk=True)
     if facts.symptoms.bad_losses and not facts.symptoms.good_losses:
-        yield Clue("no softmax over the wrong values makes the loss NaN", -STRONG - FAIR)
+        yield Clue("a wrong softmax axis does not cause NaN", -STRONG - FAIR)
     seen = facts.seen("softmax.rows_sum_to_one")
     if seen is not None and seen.value is False:
         yield Clue("the probabilities of an example do not sum to 1", PROOF, seen.where)

@@ -58,7 +58,7 @@ def judge(facts: Facts) -> Clues:
             place = facts.symptoms.at("start")
             yield Clue(f"and the loss starts at {first:.4g}", FAIR if facts.symptoms.explodes else HINT, place)
             if facts.symptoms.explodes or facts.symptoms.bad:
-                yield Clue("the rate was chosen for a mean: steps are too large", FAIR, place)
+                yield Clue("the learning rate assumes a mean loss; a sum makes steps too large", FAIR, place)
     shape = facts.seen("loss.shape")
     if shape is not None and shape.value not in ([], (), [1], (1,)):
         yield Clue(f"the loss has the shape {shape.value}", PROOF, shape.where)

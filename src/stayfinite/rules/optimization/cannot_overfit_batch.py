@@ -46,7 +46,7 @@ def judge(facts: Facts) -> Clues:
     steps = facts.seen("learning.falls")
     if steps is None or steps.value or facts.seen("learning.falls_at") is not None:
         return
-    text = f"on one batch the loss goes from {steps.where}, and no lower learning rate helps"
+    text = f"the loss of one batch does not fall ({steps.where}), at any learning rate tried"
     yield Clue(text, PROOF, "the learning test")
     for name, still, reason in PLAINER:
         seen = facts.seen(name)

@@ -92,7 +92,7 @@ def judge(facts: Facts) -> Clues:
 
 RULE = Rule(
     code="SF217",
-    fix="change one of the two; the evidence names both",
+    fix="change one of the two settings above",
     plans={"plan.contradictions": PROOF},
     mild_plans={"plan.broken_cells": PROOF},
     says={

@@ -115,7 +115,7 @@ def judge(facts: Facts) -> Clues:
             off.where,
         )
         if facts.context.deepspeed is not None:
-            yield Clue("DeepSpeed's config may define its own schedule", HINT, facts.context.deepspeed.where, risk=True)
+            yield Clue("the DeepSpeed config may override the schedule", HINT, facts.context.deepspeed.where, risk=True)
 
 
 def _unreachable(facts: Facts) -> Line | None:

@@ -107,8 +107,8 @@ def judge(facts: Facts) -> Clues:
     where = broken.where if broken is not None else seen.at("largest_loss")
     if seen.absurd and seen.last_loss is not None and seen.last_loss < 0:
         pass  # unbounded below: what overshoots rises
-    elif seen.absurd and not _starts_huge(facts):
-        text = "the loss is absurdly large after earlier steps"
+    elif seen.absurd and seen.largest_loss is not None and not _starts_huge(facts):
+        text = f"the loss reaches {seen.largest_loss:.4g} after normal steps"
         yield Clue(text, 3.0, seen.where.get("largest_loss", where))
     elif seen.explodes and not _starts_huge(facts) and vanished_part(facts) is None:  # where one wins, the other loses
         yield Clue(_climb(facts), _weight_of_climb(facts, broken is not None), seen.where.get("largest_loss", where))
@@ -142,10 +142,12 @@ def _thrown_out(facts: Facts) -> Clues:
     """Finite, and beyond return: outputs that are saturated, or answers at random with a batch of one row."""
     seen = facts.symptoms
     saturated, guesses = seen.contradicted("saturated"), seen.contradicted("random order")
-    yield from quote(saturated, FAIR + HINT, "{}; large updates drive them there", where=seen.at("start"))
+    yield from quote(saturated, FAIR + HINT, "{}; updates that are too large cause this", where=seen.at("start"))
     single = facts.mentioned(r"\bbatch[-_ ]?size\W{1,3}[12]\b(?!\d)")
     if (guesses is not None or seen.chance is not None) and single is not None:
-        yield Clue(f"a gradient of one or two rows at a rate for many ({single.text.strip()[:60]})", 3.0, single.where)
+        yield Clue(
+            f"batch of 1 or 2 rows with a rate tuned for large batches ({single.text.strip()[:60]})", 3.0, single.where
+        )
 
 
 def _fell_apart(facts: Facts, high: list[Clue]) -> Clues:
@@ -188,7 +190,7 @@ def _against(facts: Facts, where: str, healthy: bool) -> Clues:
     if seen.lr_at_bad is not None and seen.lr_at_bad == 0:
         yield Clue("the learning rate is 0 where it breaks", -STRONG, where)
     if weights_survived(facts):
-        yield Clue("after NaN the loss returns to its former level: the weights are intact", REFUTED, where)
+        yield Clue("the loss recovers after the NaN, so the weights are fine", REFUTED, where)
     yield from quote(vanished_part(facts), AGAINST, "{}; updates that are too large make a loss rise")
     if not seen.explodes:
         yield from quote(lost_part(facts), -2.5)

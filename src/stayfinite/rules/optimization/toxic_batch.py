@@ -57,14 +57,14 @@ def judge(facts: Facts) -> Clues:
     first = seen.first_bad
     if broken is None or first is None or seen.good_before < LONG_HEALTH:
         return
-    yield Clue(f"{seen.good_before} good points before a sudden end", HINT, broken.where)
+    yield Clue(f"{seen.good_before} finite losses before a sudden end", HINT, broken.where)
     full_range = facts.context.not_half
     if full_range is not None:
         yield Clue(f"{full_range.value} has enough range ({full_range.text.strip()})", HINT / 2, full_range.where)
     if seen.explodes:
         yield Clue("the climb before the end took several points", -HINT, broken.where)
     if seen.good_after >= 2:
-        yield Clue("good points follow", STRONG / 4, broken.where)
+        yield Clue("finite losses follow", STRONG / 4, broken.where)
 
 
 RULE = Rule(

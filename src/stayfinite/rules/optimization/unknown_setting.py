@@ -50,7 +50,7 @@ RULE = Rule(
     code="SF218",
     severity="warning",
     beats=("environment",),
-    fix="fix the name; the evidence suggests one",
+    fix="correct the option name",
     plans={"plan.unknown_settings": PROOF},
     says={
         r"no parameters found matching the pattern": STRONG + FAIR,

@@ -56,7 +56,7 @@ def judge(facts: Facts) -> Clues:
     mixed = precision is not None and precision.value == "fp16" and re.match(r"\W*dtype\b", precision.text) is None
     both = precision is not None and mixed and precision.text.strip() != weights.text.strip()
     if precision is not None and both:
-        yield Clue(f"and fp16 mixed precision ({precision.text.strip()})", STRONG, precision.where, risk=True)
+        yield Clue(f"fp16 mixed precision is on ({precision.text.strip()})", STRONG, precision.where, risk=True)
         symptoms = facts.symptoms
         if symptoms.bad_norms and symptoms.bad == symptoms.points and facts.context.deepspeed is None:
             yield Clue("no step has a finite gradient", FAIR, symptoms.at("first_bad"))

@@ -47,7 +47,7 @@ RULE = Rule(
     severity="warning",
     fix='keep it in bf16: module_filter_fn, or filter_fqns = ["lm_head", "router.gate"] with your model\'s names',
     observes={
-        "fp8.heads": "modules in fp8 that put out the logits, a list",
+        "fp8.heads": "fp8 modules that produce logits, a list",
         "fp8.routers": "modules in fp8 that choose experts, a list",
     },
     mild_plans={"plan.fp8_sensitive_module": PROOF},

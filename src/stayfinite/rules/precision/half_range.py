@@ -165,7 +165,8 @@ def overflow_sign(facts: Facts) -> Clue | None:
     filtered = any(run.kind == "transformers" for run in facts.runs) and not (seen.rewarded or seen.bad_norms)
     if filtered and seen.zero_loss and seen.good_losses <= EARLY and seen.typical_norm is None:
         place = seen.at("first_zero")
-        return Clue(f"the loss is 0 after {seen.good_losses} good points: transformers logs NaN as 0", FAIR, place)
+        before = f"after {seen.good_losses} losses above 0" if seen.good_losses != 1 else "after one loss above 0"
+        return Clue(f"the loss is 0 {before}: transformers logs NaN as 0", FAIR, place)
     return None
 
 
