@@ -16,8 +16,8 @@ SMALL_LOSS = 5e-3
 ABSURD_LOSS = 1e5
 """Unscaled targets may start here; a run that stays here is not training. Its square is never reached."""
 
-STRAIGHT = 30
-"""Losses that all fall, and are no accident."""
+ALL_FALL = 30
+"""So many losses do not fall one after the other by accident."""
 FAR_BELOW = 20.0
 """Times the size of the first loss, or 1, that such losses end below 0."""
 STEADY = 0.9
@@ -215,7 +215,7 @@ def is_range_test(rates: Sequence[float]) -> bool:
 
 def sinks_straight(losses: Sequence[float]) -> bool:
     """Whether losses fall far below 0 and no slower at the end: nothing bounds them, as a likelihood's noise would."""
-    if len(losses) < STRAIGHT or losses[-1] > -FAR_BELOW * max(1.0, abs(losses[0])):
+    if len(losses) < ALL_FALL or losses[-1] > -FAR_BELOW * max(1.0, abs(losses[0])):
         return False
     falls = [earlier - later for earlier, later in pairwise(losses)]
     third = len(falls) // 3

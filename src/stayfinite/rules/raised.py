@@ -32,7 +32,7 @@ class Raised:
 
 def raised_in(messages: Sequence[Message]) -> Mapping[str, Raised]:
     """The error of each traceback, by the place of its first line."""
-    found = {}
+    found: dict[str, Raised] = {}
     for each in messages:
         if "\n" in each.text and "Traceback (" in each.text:
             found.setdefault(each.where, _raised(each, messages))

@@ -29,8 +29,10 @@ import math
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.series import RunSeries
 from stayfinite.rules.context import LR
 from stayfinite.rules.facts import Facts, Line
+from stayfinite.rules.number_shapes import finite_of, sinks_straight
 from stayfinite.rules.numerics.formulas import code_lines, first_line
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.numbers import finite
@@ -92,13 +94,17 @@ def judge(facts: Facts) -> Clues:
     runaway = _runaway(facts)
     if runaway:
         yield Clue(f"the loss falls below zero ever faster, to {runaway[0]:.4g}", STRONG, runaway[1])
-    elif facts.symptoms.sinks and lowest is not None:
+    elif lowest is not None and any(sinks_straight(finite_of(_losses(run))) for run in facts.runs):
         text = f"the loss falls below zero without slowing down, to {lowest:.4g}"
         yield Clue(text, STRONG + HINT, facts.symptoms.at("lowest_loss"))
     yield from quote(facts.symptoms.contradicted("below 0"), STRONG + HINT)
     classification = facts.mentioned(r"cross_?entropy|\bmse\b|mse_loss|bce")
     if classification and lowest is not None and lowest < -1e-3:
         yield Clue(f"a loss that cannot be negative is {lowest:.4g}", FAIR + HINT, classification.where)
+
+
+def _losses(run: RunSeries) -> list[float]:
+    return [value for _, value, _ in run.column("loss")]
 
 
 def _runaway(facts: Facts) -> tuple[float, str] | None:
