@@ -347,7 +347,7 @@ def test_a_fault_without_a_bad_number_is_told_with_its_place_alone(tmp_path, mon
     (tmp_path / "model.safetensors").write_bytes(b"")
     (tmp_path / "train.yaml").write_text("model_name_or_path: google/mt5-base\nfp16: true\n")
     main(["diagnose", "train.yaml"])
-    assert capsys.readouterr().out.startswith("sick  a known fault: train.yaml:1\n")
+    assert capsys.readouterr().out.startswith("sick  known fault at train.yaml:1\n")
     main(["diagnose", "train.log", "model.safetensors"])
     assert capsys.readouterr().out.startswith("sick  known fault at model.safetensors\n")
 

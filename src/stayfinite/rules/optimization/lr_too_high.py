@@ -107,9 +107,10 @@ def judge(facts: Facts) -> Clues:
     where = broken.where if broken is not None else seen.at("largest_loss")
     if seen.absurd and seen.last_loss is not None and seen.last_loss < 0:
         pass  # unbounded below: what overshoots rises
-    elif seen.absurd and seen.largest_loss is not None and not _starts_huge(facts):
-        text = f"the loss reaches {seen.largest_loss:.4g} after normal steps"
-        yield Clue(text, 3.0, seen.where.get("largest_loss", where))
+    elif seen.absurd and not _starts_huge(facts):
+        largest = seen.largest_loss
+        text = "the perplexity is out of all range" if largest is None else f"the loss reaches {largest:.4g}"
+        yield Clue(f"{text} after earlier steps", 3.0, seen.where.get("largest_loss", where))
     elif seen.explodes and not _starts_huge(facts) and vanished_part(facts) is None:  # where one wins, the other loses
         yield Clue(_climb(facts), _weight_of_climb(facts, broken is not None), seen.where.get("largest_loss", where))
     yield from quote(blown_up_part(facts), FAIR + HINT)

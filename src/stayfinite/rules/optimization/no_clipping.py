@@ -87,6 +87,7 @@ RULE = Rule(
     fix="clip the gradient norm at 1.0 (max_grad_norm=1.0, gradient_clip_val=1.0, clip_grad_norm_)",
     beats=("nan-loss", "loss-diverging", "exploding-gradient"),
     plans={"plan.clipping_off": STRONG + HINT},
+    says={r"is an empty generator, no gradient clipping": PROOF},
     warns={
         r"does not permit max_grad_norm .{0,20}setting to zero": PROOF,
     },
