@@ -269,3 +269,52 @@ class Engine:
 def test_clipping_in_a_method_of_its_own_is_in_time_or_not(tmp_path: Path) -> None:
     assert told(tmp_path, ENGINE.format(unscale="pass")) == [("clip-before-unscale", "train.py")]
     assert told(tmp_path, ENGINE.format(unscale="self.scaler.unscale_(self.optimizer)")) == []
+
+
+ADAPTERS = """
+import torch
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+from peft import get_peft_model, LoraConfig
+def adapted(model):
+    return get_peft_model(model, LoraConfig(r=4))
+model = AutoModelForCausalLM.from_pretrained("gpt2")
+{steps}
+trainer = Trainer(model, TrainingArguments("out"), train_dataset=data, optimizers=(optimizer, None))
+trainer.train()
+"""
+BUILT = "optimizer = torch.optim.AdamW(model.parameters(), lr=2e-4)"
+
+
+def test_adapters_made_after_the_optimizer_of_a_trainer_are_never_trained(tmp_path: Path) -> None:
+    late = ADAPTERS.format(steps=f"{BUILT}\nmodel = adapted(model)")
+    early = ADAPTERS.format(steps=f"model = adapted(model)\n{BUILT}")
+    assert "params-not-in-optimizer" in [cause for cause, _ in told(tmp_path, late)]
+    assert "params-not-in-optimizer" not in [cause for cause, _ in told(tmp_path, early)]
+
+
+WEIGHED = """
+import torch
+from torch import nn
+class Mixer(nn.Module):
+    def __init__(self, width, over={over}):
+        super().__init__()
+        self.over = over
+        self.q, self.k, self.v = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
+    def forward(self, x, mask):
+        scores = self.q(x) @ self.k(x).transpose(-1, -2) * 0.125
+        weights = torch.softmax(scores.masked_fill(mask, float("-inf")), dim=self.over)
+        return {returned}
+"""
+
+
+@pytest.mark.parametrize(
+    ("over", "returned", "found"),
+    [
+        ("-2", "weights @ self.v(x)", True),
+        ("-1", "weights @ self.v(x)", False),
+        ("-2", "weights.transpose(-1, -2) @ self.v(x)", False),
+    ],
+)
+def test_weights_of_attention_sum_to_1_over_the_keys(over: str, returned: str, found: bool, tmp_path: Path) -> None:
+    faults = told(tmp_path, WEIGHED.format(over=over, returned=returned))
+    assert ("softmax-axis" in [cause for cause, _ in faults]) == found

@@ -359,3 +359,155 @@ ABSURD = [
 @pytest.mark.parametrize("text", ABSURD)
 def test_absurd_scripts_come_to_an_end(text: str) -> None:
     assert causes(text) == []
+
+
+STACKED = """
+def build(*sizes):
+    layers = []
+    for one, two in zip(sizes, sizes[1:]):
+        layers += [nn.Linear(one, two), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+online = build(4, 32, 2)
+{slow}
+slow.requires_grad_(False)
+optimizer = torch.optim.Adam(online.parameters(), lr=1e-3)
+for state, reward in loader:
+    optimizer.zero_grad()
+    loss = (online(state) - reward - slow(state)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_freezing_a_copy_of_a_spread_list_leaves_the_model_itself_alone() -> None:
+    assert causes(HEAD + STACKED.format(slow="slow = copy.deepcopy(online)")) == []
+    assert causes(HEAD + STACKED.format(slow="slow = online")) == ["params-frozen"]
+
+
+GRAPH = """
+from torch_geometric.nn import {layer}
+class Graph(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.steps = {steps}
+        self.out = nn.Linear(8, 2)
+    def forward(self, x, edges):
+        for step in self.steps:
+            x = step(x, edges)
+        return self.out(x)
+net = Graph()
+optimizer = torch.optim.Adam(net.parameters())
+for x, y in loader:
+    optimizer.zero_grad()
+    criterion(net(x, edges), y).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("layer", "steps", "found"),
+    [
+        ("SAGEConv", "[SAGEConv(8, 8) for _ in range(2)]", ["unregistered-module"]),
+        ("SAGEConv", "nn.ModuleList([SAGEConv(8, 8) for _ in range(2)])", []),
+        ("LGConv", "[LGConv() for _ in range(2)]", []),
+    ],
+)
+def test_graph_layers_with_weights_do_not_belong_into_a_plain_list(layer: str, steps: str, found: list[str]) -> None:
+    assert causes(HEAD + GRAPH.format(layer=layer, steps=steps)) == found
+
+
+AGENT = """
+class Agent:
+    def __init__(self):
+        self.net = nn.Linear(4, 2)
+        self.net_target = {target}
+        self.optimizer = torch.optim.Adam(self.net.parameters())
+    def update(self, s, r):
+        with torch.no_grad():
+            goal = r + self.net_target(s).max(1).values
+        loss = (self.net(s).max(1).values - goal).pow(2).mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+    def sync(self):
+        {sync}
+agent = Agent()
+for s, r in loader:
+    agent.update(s, r)
+    agent.sync()
+"""
+SYNC = "self.net_target.load_state_dict(self.net.state_dict())"
+
+
+@pytest.mark.parametrize(
+    ("target", "sync", "found"),
+    [
+        ("self.net", SYNC, ["target-out-of-step"]),
+        ("copy.deepcopy(self.net)", SYNC, []),
+        ("nn.Linear(4, 2)", SYNC, []),
+        ("self.net", "self.net.load_state_dict(self.net.state_dict())", []),
+    ],
+)
+def test_a_target_that_is_the_network_itself_never_lags_behind(target: str, sync: str, found: list[str]) -> None:
+    assert causes(HEAD + AGENT.format(target=target, sync=sync)) == found
+
+
+PREFERENCES = """
+def main():
+    model = Net()
+    {reference} = {other}
+    optimizer = torch.optim.Adam(model.parameters())
+    for x, y in loader:
+        one = model(x).log_softmax(-1)
+        with torch.no_grad():
+            two = {reference}({given}).log_softmax(-1)
+        loss = -(one - two).gather(1, y).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("reference", "other", "given", "found"),
+    [
+        ("ref_model", "model", "x", ["target-out-of-step"]),
+        ("ref_model", "copy.deepcopy(model)", "x", []),
+        ("ref_model", "Net()", "x", []),
+        ("ref_model", "model", "x + torch.randn(8)", []),
+        ("same", "model", "x", []),
+    ],
+)
+def test_a_reference_is_a_model_of_its_own(reference: str, other: str, given: str, found: list[str]) -> None:
+    text = HEAD + PREFERENCES.format(reference=reference, other=other, given=given)
+    assert causes(text) == found
+
+
+DECAYED = """
+import torchvision
+class Task:
+    def __init__(self):
+        self.net = torchvision.models.resnet18(weights="DEFAULT")
+        {first}
+        {second}
+    def make_optimizer(self):
+        some, others = [], []
+        for name, weight in self.net.named_parameters():
+            (some if weight.ndim > 1 else others).append(weight)
+        return torch.optim.AdamW([{{"params": some}}, {{"params": others, "weight_decay": 0.0}}])
+    def replace(self):
+        self.net.fc = nn.Linear(512, 7)
+    def fit(self):
+        for x, y in loader:
+            self.optimizer.zero_grad()
+            criterion(self.net(x), y).backward()
+            self.optimizer.step()
+Task().fit()
+"""
+
+
+def test_a_head_made_after_an_optimizer_whose_groups_a_loop_fills_is_never_trained() -> None:
+    steps = "self.optimizer = self.make_optimizer()", "self.replace()"
+    assert causes(HEAD + DECAYED.format(first=steps[0], second=steps[1])) == ["params-not-in-optimizer"]
+    assert causes(HEAD + DECAYED.format(first=steps[1], second=steps[0])) == []

@@ -374,3 +374,71 @@ def test_an_import_that_never_gets_the_model_leaves_a_program_whole():
 
 def test_functions_that_a_program_starts_are_followed():
     assert faults_of_script(ast.parse(LAUNCH + "\nif __name__ == '__main__':\n    main()"))
+
+
+LISTED = """
+def stack(last):
+    layers = [nn.Flatten()]
+    for one, two in [(8, 16), (16, 16), (16, 16), (16, 16), (16, 8)]:
+        layers += [nn.Linear(one, two), nn.GELU()]
+    layers += [nn.Linear(8, 3), ENDS[last]]
+    return nn.Sequential(*layers)
+ENDS = {{"shares": nn.Softmax(dim=-1), "scores": nn.Identity()}}
+model = stack("{last}")
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "criterion", "found"),
+    [
+        ("shares", "nn.CrossEntropyLoss()", ["softmax-before-cross-entropy"]),
+        ("scores", "nn.CrossEntropyLoss()", []),
+        ("scores", "nn.NLLLoss()", ["probability-loss-on-logits"]),
+    ],
+)
+def test_what_a_growing_list_of_layers_ends_with_is_known(last: str, criterion: str, found: list[str]) -> None:
+    data = DATA.format(labels="torch.randint(0, 3, (200,))", change="", criterion=criterion)
+    first, inside = "model.train()", "pass"
+    loop = LOOP.format(before="", first=first, inside=inside, after="pass", end="pass", loss="criterion(out, yb)")
+    text = HEAD + LISTED.format(last=last) + data + loop
+    assert [each.cause for each in script_faults(ast.parse(text), text)[1]] == found
+
+
+JUDGE = """
+def halve(i, o):
+    return [nn.Conv2d(i, o, 4, 2, 1), nn.LeakyReLU(0.2)]
+critic = nn.Sequential(*halve(3, 8), *halve(8, 16), nn.Conv2d(16, 1, 4), {ends}nn.Flatten(0))
+opt = torch.optim.Adam(critic.parameters())
+criterion = nn.BCELoss()
+for real in DataLoader(images, 8):
+    opt.zero_grad()
+    criterion(critic(real), torch.ones(8)).backward()
+    opt.step()
+"""
+
+
+def test_a_flattened_score_is_still_no_probability() -> None:
+    for ends, found in (("", ["probability-loss-on-logits"]), ("nn.Sigmoid(), ", [])):
+        text = HEAD + JUDGE.format(ends=ends)
+        assert [each.cause for each in script_faults(ast.parse(text), text)[1]] == found
+
+
+TABLE = """
+import pandas as pd
+table = pd.read_csv("prices.csv").dropna()
+y = torch.tensor(table{column}.to_numpy() / 100)
+x = torch.randn(500, 8)
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+opt = torch.optim.Adam(model.parameters())
+for xb, yb in DataLoader(TensorDataset(x, y), batch_size=20):
+    opt.zero_grad()
+    F.mse_loss(model(xb), yb).backward()
+    opt.step()
+"""
+
+
+def test_a_column_of_a_table_has_one_dimension() -> None:
+    for column, found in (("['close']", ["loss-broadcast"]), ("[['close']]", []), ("[columns]", [])):
+        text = HEAD + TABLE.format(column=column)
+        assert [each.cause for each in script_faults(ast.parse(text), text)[1]] == found

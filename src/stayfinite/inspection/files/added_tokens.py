@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.inspection.files.plan import Plan
+from stayfinite.readers.configs.notebooks import script_of
 from stayfinite.readers.configs.script_settings import whole_tree
 from stayfinite.rules.plans import Remark
 
@@ -32,11 +33,13 @@ def added_tokens(plan: Plan) -> list[Remark]:
     loads = any(".from_pretrained" in each.name and each.name.startswith(("AutoModel", "GPT2", "Bert", "Llama"))
                 for each in plan.settings)  # fmt: skip
     for source in plan.scripts if known is not None and loads else ():
-        tree = whole_tree(source.text) if source.kind == "script" else None
+        lines = script_of(source.text) if source.kind == "notebook" else []
+        tree = whole_tree("\n".join(line for line, _ in lines) or source.text)
         for call, token in _added(tree) if tree is not None else ():
             if token not in (known or ()):
+                at = lines[call.lineno - 1][1] if lines else call.lineno
                 text = f"{token!r} is added, and the embedding of {model.value} has no row for it"
-                return [(text, f"{source.name}:{call.lineno}", "model.resize_token_embeddings(len(tokenizer))")]
+                return [(text, f"{source.name}:{at}", "model.resize_token_embeddings(len(tokenizer))")]
     return []
 
 

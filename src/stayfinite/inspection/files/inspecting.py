@@ -84,7 +84,7 @@ FROM_LOOPS = (
     "double-step", "params-not-in-optimizer", "unregistered-module", "lr-schedule-bug", "lr-zero", "lr-too-low",
     "rank-desync",
     "scaler-missing", "no-clipping", "attention-unscaled", "attention-fully-masked-row", "naive-exp", "wrong-reduction",
-    "train-val-overlap", "token-id-out-of-range", "all-labels-masked",
+    "train-val-overlap", "token-id-out-of-range", "all-labels-masked", "step-fails", "workers-alike",
 )  # fmt: skip
 """Faults that the syntax tree of a loop shows; the words of a program, which logs quote, prove them less."""
 

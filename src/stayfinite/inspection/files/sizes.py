@@ -218,6 +218,9 @@ def _beyond_positions(plan: Plan) -> list[Remark]:
     return [(f"{setting.name}: {setting.value}, and {limit[1]}", setting.where)]
 
 
+_GENERATING = r"compute_metrics|\.predict\("
+
+
 def _generation_too_short(plan: Plan) -> list[Remark]:
     """Evaluation by generation with a limit below the target length."""
     generates = plan.on("predict_with_generate")
@@ -236,5 +239,7 @@ def _generation_too_short(plan: Plan) -> list[Remark]:
         return []
     if not plan.scripts or any("generation" in source.text for source in plan.scripts):
         return []
+    if any("Trainer(" in each.text for each in plan.scripts) and not plan.says(_GENERATING):
+        return []  # without metrics, the trainer computes losses and generates nothing
     text = f"{generates.text}, but no length is set: {family.text} stops at {DEFAULT_LIMIT} tokens"
     return [(text, generates.where)]

@@ -20,17 +20,8 @@ _OTHER_CELL = lazy_regex(r"\s*%%(?:html|javascript|js|latex|markdown|svg|sql|R|p
 
 def read_notebook(text: str, source: str, read: Reader, surroundings: Surroundings = ANY_CARD) -> Settings:
     """Read a notebook's settings, with lines of its file; ``read`` reads cells that are files of other kinds."""
-    nodes, whole = parse_json(text)
-    cells = _code_cells(nodes)
-    code: list[tuple[str, int]] = []
     others = _OtherCells(source, read)
-    for lines in cells:
-        first = lines[0][0] if lines else ""
-        if _SHELL_CELL.match(first) or _WRITTEN_FILE.match(first):
-            others.foreign_cell(lines)
-        elif not _OTHER_CELL.match(first):
-            code.extend(others.python_lines(lines))
-            code.append(("", lines[-1][1] if lines else 0))
+    code, whole = _code_of(text, others)
     script = read_script(
         "\n".join(line for line, _ in code),
         source,
@@ -41,6 +32,24 @@ def read_notebook(text: str, source: str, read: Reader, surroundings: Surroundin
     )
     notes = [] if whole else [(source, "incomplete: read up to the error")]
     return Settings(script, [*notes, *script.notes, *others.notes], script.code_faults)
+
+
+def script_of(text: str) -> list[tuple[str, int]]:
+    """The code of a notebook as lines of one script, each with its line in the file."""
+    return _code_of(text, _OtherCells("", lambda *_: Settings([])))[0]
+
+
+def _code_of(text: str, others: _OtherCells) -> tuple[list[tuple[str, int]], bool]:
+    nodes, whole = parse_json(text)
+    code: list[tuple[str, int]] = []
+    for lines in _code_cells(nodes):
+        first = lines[0][0] if lines else ""
+        if _SHELL_CELL.match(first) or _WRITTEN_FILE.match(first):
+            others.foreign_cell(lines)
+        elif not _OTHER_CELL.match(first):
+            code.extend(others.python_lines(lines))
+            code.append(("", lines[-1][1] if lines else 0))
+    return code, whole
 
 
 def _code_cells(nodes: list[Node]) -> list[list[tuple[str, int]]]:

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from stayfinite.readers.configs.course.following import Course
 
 Keywords = dict[str, Term]
-_WRAPPERS = frozenset({"DataParallel", "DistributedDataParallel", "DDP", "compile", "script", "tqdm"})
+_WRAPPERS = frozenset({
+    "DataParallel", "DistributedDataParallel", "DDP", "compile", "script", "tqdm",
+    "convert_sync_batchnorm",
+})  # fmt: skip
 _GROWING = frozenset({"append", "extend", "insert", "add", "update", "pop", "clear", "remove", "popleft", "add_module"})
 _OF_VALUES = VALUES_KEPT | {"softmax", "log_softmax", "sigmoid", "argmax", "max", "mean", "sum"}
 _SHORT_NAMES = frozenset({"torch", "F", "nn", "np", "numpy", "tf", "jnp", "jax", "K", "keras", "paddle", "math"})
@@ -47,6 +50,8 @@ _LOADS_MODEL = lazy_regex(
 _RUNS = frozenset({"CLI", "auto_cli", "Fire", "run", "typer", "launch", "notebook_launcher"})
 _NEW_HEAD = frozenset({"reset_classifier", "reset_head"})
 _IN_PLACE = frozenset({"shuffle"})
+_AROUND = frozenset({"row", "dict", "either", "index", "starred"})
+"""Through these, a model holds its layers."""
 _OF_UPDATES = frozenset({"backward", "step", "zero_grad", "clear_grad", "grad"})
 _TOLD = frozenset({"backward", "step", "load_state_dict", "register_buffer"})
 
@@ -58,10 +63,20 @@ def call(course: Course, node: ast.Call) -> Term:
         value = course.value(each.value if isinstance(each, ast.Starred) else each)
         if isinstance(each, ast.Starred):
             known = value.op == "row" and value.data != "grown"
-            given += value.parts if known else (course.term("starred", parts=(value,), node=each),)
+            given += (
+                value.parts
+                if known
+                else (course.term("starred", parts=(value,), node=each, data=course.tails.get(id(value))),)
+            )
         else:
             given.append(value)
-    keywords = {each.arg: course.value(each.value) for each in node.keywords if each.arg}
+    keywords: Keywords = {}
+    for one in node.keywords:
+        value = course.value(one.value)
+        if one.arg:
+            keywords[one.arg] = value
+        elif value.op == "dict" and value.data != "grown":  # `**options`
+            keywords.update({key: each for key, each in value.attributes.items() if isinstance(key, str)})
     if isinstance(node.func, ast.Attribute):
         owner = course.value(node.func.value)
         of_value = course.guesses and node.func.attr in _OF_VALUES and owner.name not in _SHORT_NAMES
@@ -178,6 +193,10 @@ def _library(course: Course, function: Term, node: ast.Call, given: list[Term], 
         return item_of(course, given[0], node)
     if function.name in ("list", "tuple") and len(given) == 1 and given[0].op == "row":
         return given[0]
+    if function.name == "dict" and not given and all(each.arg for each in node.keywords):
+        options = course.term("dict", node=node)
+        options.attributes.update(keywords)
+        return options
     if last in _IN_PLACE and len(node.args) == 1 and isinstance(node.args[0], (ast.Name, ast.Attribute)):
         course.give(node.args[0], course.term("shuffled", function.name, (given[0],), node))
         return NONE
@@ -205,7 +224,7 @@ def _library(course: Course, function: Term, node: ast.Call, given: list[Term], 
 def copied(course: Course, term: Term, node: Any, known: dict[int, Term] | None = None) -> Term:
     """A copy of a model, with copies of its layers."""
     known = {} if known is None else known
-    if id(term) in known or not (term.op in MODULES or term.op == "row"):
+    if id(term) in known or not (term.op in MODULES or term.op in _AROUND):
         return known.get(id(term), term)
     made = known[id(term)] = course.term(term.op, term.name, (), node, term.data, term.keywords)
     made.parts = tuple(copied(course, each, node, known) for each in term.parts)
@@ -246,6 +265,7 @@ def _method(course: Course, owner: Term, node: ast.Call, given: list[Term], keyw
         owner.data = owner.data or HIDDEN
     if name in _GROWING:
         course.ends.pop(id(owner), None)
+        course.tails.pop(id(owner), None)
         if name == "append" and given and not course.doubt:
             course.ends[id(owner)] = given[0]
     if name in _NEW_HEAD and hides_weights(owner):
@@ -261,6 +281,10 @@ def _method(course: Course, owner: Term, node: ast.Call, given: list[Term], keyw
     if name == "append" and owner.op == "row" and given and _is_plain(course, owner):
         owner.parts = (*owner.parts, given[0])
         return NONE
+    if owner.op == "either" and name == "append" and given and all(each.op == "row" for each in owner.parts):
+        for each in owner.parts:  # (plain if p.ndim == 1 else decay).append(p)
+            each.data = "grown"
+            each.attributes[len(each.attributes)] = given[0]
     if name in _GROWING and owner.op in ("row", "dict", "made"):
         if name not in ("append", "add", "add_module"):
             course.loose.add(id(owner))

@@ -73,10 +73,14 @@ class Course:
         self.foreign: set[int] = set()
         """Results of code that nobody sees."""
         self.copies: set[int] = set()
+        self.named: list[tuple[Frame, ast.Name, Term]] = []
+        """Every name that a value was given, in order."""
         self.loose: set[int] = set()
         """Lists that may hold more or less than is known."""
         self.ends: dict[int, Term] = {}
         """The last item of lists that grow."""
+        self.tails: dict[int, tuple[Term, ...]] = {}
+        """What lists certainly end with, though their beginning is not known."""
         self.spread: set[int] = set()
         """Models that are trained on several devices: `DistributedDataParallel(model)`."""
         self.framed = False
@@ -266,6 +270,8 @@ class Course:
         if before.op == more.op == "row" and len(before.parts) < MOST_PARTS:
             after = self.term("row", parts=(*parts_in(before), *parts_in(more)), node=node, data="grown")
             self.loose.add(id(after))
+            if more.data != "grown" and not self.doubt and not self.passes:
+                self.tails[id(after)] = more.parts
         self.tell("augmented", before, after, node)
         self.give(node.target, after)
         return False
@@ -274,6 +280,7 @@ class Course:
         """Assign."""
         if isinstance(target, ast.Name):
             self.bind(target.id, value)
+            self.named.append((self.frame, target, value))
         elif isinstance(target, (ast.Tuple, ast.List)):
             parts = parts_of(self, value, len(target.elts))
             for each, part in zip(target.elts, parts, strict=True):
@@ -289,7 +296,8 @@ class Course:
             owner, key = self.value(target.value), self.value(target.slice)
             if owner.op == "dict":
                 name = constant(key)
-                owner.attributes[name] = value
+                before = owner.attributes.get(name, UNKNOWN)
+                owner.attributes[name] = self.either([before, value]) if self.doubt else value
                 if name is None:
                     owner.data = "grown"
                 return

@@ -96,6 +96,19 @@ def is_schedule(term: Term) -> bool:
     return term.op in ("made", "call") and term.data is not FOREIGN and _SCHEDULE.fullmatch(term.last) is not None
 
 
+def _listed(term: Term) -> Term | None:
+    """The model of a weight that a loop over `model.named_parameters()` puts into a list."""
+    if term.op == "part" and term.data == 1 and term.parts[0].op == "each":
+        named, term = "named_parameters", term.parts[0]
+    elif term.op == "each" and isinstance(term.node, ast.For):
+        named = "parameters"
+    else:
+        return None
+    over = term.parts[0] if term.parts else term
+    whole = over.op == "method" and over.name == named and over.parts[0].op in MODULES
+    return over.parts[0] if whole else None
+
+
 def held(term: Term | None, asked: set[int], loose: set[int]) -> list[Term] | None:
     """The models and tensors whose parameters these are; None where nobody can tell."""
     if term is None:
@@ -104,6 +117,9 @@ def held(term: Term | None, asked: set[int], loose: set[int]) -> list[Term] | No
         return [term.parts[0]] if term.parts[0].op in MODULES else None
     if is_parameter(term) or id(term) in asked:
         return [term]
+    over = _listed(term)
+    if over is not None:
+        return [over]
     if term.op == "each" and isinstance(term.node, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
         tests = [test for each in term.node.generators for test in each.ifs]
         plain = len(term.node.generators) == 1 and all(ast.unparse(test).endswith(".requires_grad") for test in tests)

@@ -103,6 +103,8 @@ class Shapes:
     def _index(self, term: Term) -> Shape:
         shape = self.of(term.parts[0])
         key = term.parts[1]
+        if isinstance(constant(key), str) and _is_read(term.parts[0]):
+            return (None,)
         keys = (
             list(key.parts)
             if key.op == "row" and getattr(key.node, "elts", None) is not None and _is_tuple(key)
@@ -264,11 +266,22 @@ _ELEMENTWISE = frozenset({
     "softmax", "log_softmax", "exp", "log", "sqrt", "abs", "clamp", "dropout", "gelu", "elu", "leaky_relu", "sin",
     "cos", "numpy", "bool", "type", "square", "pow", "softplus", "sign", "round", "astype", "logsigmoid", "half",
     "silu", "requires_grad_", "normal_", "uniform_", "copy", "add", "sub", "mul", "div", "logical_not", "eq",
-    "gt", "lt", "ge", "random_", "cumsum",
+    "gt", "lt", "ge", "random_", "cumsum", "to_numpy",
 })  # fmt: skip
 _METHODS = _ELEMENTWISE | {
     "squeeze", "unsqueeze", "sum", "mean", "argmax", "std", "var", "transpose", "reshape", "norm",
 }  # fmt: skip
+
+
+_SAME_COLUMNS = frozenset({"sort_values", "reset_index", "dropna", "fillna", "drop_duplicates", "head", "tail", "copy"})
+
+
+def _is_read(table: Term) -> bool:
+    """Whether it is the table that pandas reads from a file with names of columns, or some of its rows."""
+    while table.op == "method" and table.name in _SAME_COLUMNS:
+        table = table.parts[0]
+    plain = table.op == "call" and table.name in ("pandas.read_csv", "pandas.read_parquet")
+    return plain and "header" not in table.keywords and "squeeze" not in table.keywords
 
 
 def _keeps(name: str) -> bool:

@@ -11,7 +11,7 @@ from itertools import chain
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.course.following import Course
 from stayfinite.readers.configs.course.models import is_learned, number_of
-from stayfinite.readers.configs.course.terms import Term, alike, bare, constant, leaves, number
+from stayfinite.readers.configs.course.terms import Term, alike, bare, constant, leaves, number, stripped
 from stayfinite.readers.configs.judges.fault import Fault
 
 _PRODUCTS = frozenset({"matmul", "bmm", "mm", "einsum"})
@@ -139,18 +139,50 @@ def _is_turned(term: Term) -> bool:
 
 def _inverted_masks(course: Course) -> Iterator[Fault]:
     """`src_key_padding_mask=attention_mask.bool()`: True means there that a token is ignored."""
-    for term in course.terms if _TOKENIZED.search(course.code) else ():
+    tokens = _TOKENIZED.search(course.code) is not None
+    for term in course.terms:
         layer = term.parts[0] if term.op == "applied" else None
         if layer is None or not layer.last.startswith(("Transformer", "MultiheadAttention")) or layer.op != "made":
             continue
         for name in term.keywords.keys() & _MASKS:
             mask = term.keywords[name]
-            kept = _as_switch(mask)
-            if kept is not None and layer.name.startswith(("nn.", "torch.nn.")):
+            kept = tokens and _as_switch(mask) is not None
+            below = not kept and _is_below_length(_given_by_collate(course, mask))
+            if (kept or below) and layer.name.startswith(("nn.", "torch.nn.")):
                 text = f"{name} is True for the tokens to ignore, and gets True for the real ones"
-                yield Fault(
-                    "attention-fully-masked-row", text, mask.line or term.line, fix=f"{name}=attention_mask == 0"
-                )
+                fix = f"{name}=attention_mask == 0" if kept else f"{name}=~mask"
+                yield Fault("attention-fully-masked-row", text, (term if below else mask).line or term.line, fix=fix)
+
+
+_CASTS = frozenset({"to", "cuda", "cpu", "bool"})
+
+
+def _given_by_collate(course: Course, mask: Term) -> Term:
+    """What a function that collates rows returned, for a part of a batch; everything else as it is."""
+    mask = stripped(mask, _CASTS)
+    loader = mask.parts[0].parts[0] if mask.op == "part" and mask.parts[0].op == "each" else None
+    collate = loader.given(-1, "collate_fn") if loader is not None and loader.last == "DataLoader" else None
+    results = course.returned.get(collate.node, []) if collate is not None and collate.op == "function" else []
+    rows = {id(each): each for each in results}
+    row = next(iter(rows.values())) if len(rows) == 1 else mask
+    known = row.op == "row" and row.data != "grown" and mask.data in range(len(row.parts))
+    return stripped(row.parts[mask.data], _CASTS) if known else mask
+
+
+def _is_below_length(mask: Term) -> bool:
+    """`torch.arange(n)[None] < torch.tensor([len(row) for row in rows])[:, None]`, True for what is no padding."""
+    if mask.op != "compare" or mask.name not in ("Lt", "Gt") or len(mask.parts) != 2:
+        return False
+    places, lengths = (bare(each) for each in (mask.parts if mask.name == "Lt" else mask.parts[::-1]))
+    listed = lengths.parts[0] if lengths.op == "call" and lengths.last in _MAKERS and lengths.parts else None
+    counted = listed is not None and listed.op == "row" and bool(listed.parts)
+    return (
+        places.op == "call" and places.last == "arange" and len(places.parts) == 1
+        and counted and listed is not None and all((each.op, each.name) == ("call", "len") for each in listed.parts)
+    )  # fmt: skip
+
+
+_MAKERS = frozenset({"tensor", "as_tensor", "LongTensor"})
 
 
 def _as_switch(mask: Term) -> Term | None:

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from stayfinite.readers.configs.course.calling import held_by
-from stayfinite.readers.configs.course.gradients import ADAPTED, has_weights, is_module, trained_in
+from stayfinite.readers.configs.course.following import Course
+from stayfinite.readers.configs.course.gradients import ADAPTED, has_weights, is_module, made_optimizer, trained_in
 from stayfinite.readers.configs.course.terms import hides_weights, is_layer
 from stayfinite.readers.configs.judges.fault import Fault
 from stayfinite.readers.configs.judges.program import Program
@@ -31,6 +32,26 @@ def made_too_late(program: Program) -> Iterator[Fault]:
             text = f"{what} is made after {name}, which never trains it"
             fix = "build the optimizer after the model is complete"
             yield Fault("params-not-in-optimizer", text, added.line, fix=fix)
+
+
+def late_adapters(course: Course) -> Iterator[Fault]:
+    """`Trainer(model=get_peft_model(base, ...), optimizers=(optimizer, ...))`, whose optimizer was made of the base."""
+    made = {id(each): place for place, each in enumerate(course.terms)}
+    if "add_param_group" in course.code:
+        return
+    for trainer in course.terms:
+        pair = trainer.keywords.get("optimizers") if trainer.last.endswith("Trainer") else None
+        model = trainer.given(0, "model") if pair is not None else None
+        optimizer = pair.parts[0] if pair is not None and pair.op == "row" and pair.parts else None
+        if model is None or optimizer is None or not (made_optimizer(optimizer) and model.last in ADAPTED):
+            continue
+        base, given = model.given(0, "model"), optimizer.given(0, "params")
+        of_base = given is not None and given.op == "method" and given.name == "parameters" and given.parts[0] is base
+        if base is not None and of_base and model.op == "made" and made.get(id(optimizer), 0) < made.get(id(model), 0):
+            name = course.titles.get(id(optimizer)) or "the optimizer"
+            text = f"the adapter is made after {name}, which never trains it"
+            fix = "build the optimizer after the model is complete"
+            yield Fault("params-not-in-optimizer", text, model.line, fix=fix)
 
 
 def all_frozen(program: Program) -> Iterator[Fault]:

@@ -11,6 +11,8 @@ from stayfinite.readers.configs.course.following import Course
 from stayfinite.readers.configs.course.pages import Pages
 from stayfinite.readers.configs.course.uncalled import course_of
 from stayfinite.readers.configs.judges.accumulating import lost_sums, never_reached, not_divided
+from stayfinite.readers.configs.judges.aliases import same_networks
+from stayfinite.readers.configs.judges.attention import over_queries
 from stayfinite.readers.configs.judges.choices import best_picked, unused_adapters
 from stayfinite.readers.configs.judges.data import (
     axes_taken_for_others,
@@ -26,10 +28,11 @@ from stayfinite.readers.configs.judges.frozen import (
     all_frozen,
     compared_only,
     frozen_aliases,
+    late_adapters,
     made_too_late,
     new_and_frozen,
 )
-from stayfinite.readers.configs.judges.leaks import copied_targets, leaks, whole_again
+from stayfinite.readers.configs.judges.leaks import copied_targets, leaks, shifted_twice, whole_again
 from stayfinite.readers.configs.judges.losses import (
     crossed_shapes,
     flipped_signs,
@@ -39,6 +42,7 @@ from stayfinite.readers.configs.judges.losses import (
     wrong_inputs,
 )
 from stayfinite.readers.configs.judges.measuring import wrong_modes, wrong_sums
+from stayfinite.readers.configs.judges.objects import alike_workers, kept_metrics, scalers_never_updated
 from stayfinite.readers.configs.judges.outputs import one_output
 from stayfinite.readers.configs.judges.program import Program
 from stayfinite.readers.configs.judges.scheduling import floored, rates, scheduled
@@ -98,7 +102,10 @@ def faults_of_parts(course: Course, *, whole: bool) -> list[Fault]:
     return list(found.values())
 
 
-_OF_PARTS = (copied_targets, initial_weights, returned_probabilities, best_picked)
+_OF_PARTS = (
+    copied_targets, initial_weights, returned_probabilities, best_picked, late_adapters, over_queries, alike_workers,
+    shifted_twice,
+)  # fmt: skip
 
 
 def _is_plain(nodes: list[ast.AST]) -> bool:
@@ -136,11 +143,11 @@ _WRONG = (
     unsynchronized, in_wrong_order, floored, lost_sums, never_reached, scheduled, cut_off, held_by_nobody,
 )  # fmt: skip
 """What is done wrongly in plain sight."""
-_OF_WEIGHTS = (without_graph, made_too_late, all_frozen, new_and_frozen, frozen_aliases)
+_OF_WEIGHTS = (without_graph, made_too_late, all_frozen, new_and_frozen, frozen_aliases, same_networks)
 """The same, whoever runs backward and the steps."""
 _OF_COURSE: tuple[Callable[[Course], Iterator[Fault]], ...] = (
     wrong_modes, wrong_sums, wrong_inputs, wrong_axes, crossed_shapes, parted_pairs, same_batches, sorted_classes,
     split_scales, leaks, whole_again, flipped_signs, bad_starts, constant_features, singular_places,
-    not_finite, axes_taken_for_others,
+    not_finite, axes_taken_for_others, kept_metrics, scalers_never_updated,
 )  # fmt: skip
 """What is told of whole scripts alone."""

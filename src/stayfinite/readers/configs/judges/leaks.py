@@ -209,6 +209,24 @@ def copied_targets(course: Course) -> Iterator[Fault]:
                 yield seen_at("target-out-of-step", text, call.node, fix=_FIX)
 
 
+def shifted_twice(course: Course) -> Iterator[Fault]:
+    """`{"input_ids": flat[i:i + n], "labels": flat[i + 1:i + 1 + n]}` for a model that shifts labels itself."""
+    code = course.code
+    if not _SHIFTS_ITSELF.search(code) or not _TRAINER.search(code) or _OWN_LABELS.search(code):
+        return
+    for term in course.terms:
+        inputs, labels = (term.attributes.get(each) for each in ("input_ids", "labels"))
+        if term.op == "dict" and inputs is not None and labels is not None and is_shifted(inputs, labels):
+            text = "the labels are shifted here, and the model shifts them again: it learns the token after next"
+            yield Fault("target-out-of-step", text, term.line, fix='"labels": a copy of input_ids')
+            return
+
+
+_SHIFTS_ITSELF = lazy_regex(r"AutoModelForCausalLM\.from_|LMHeadModel\.from_|\w+ForCausalLM\.from_")
+_TRAINER = lazy_regex(r"(?<!\w)Trainer\(")
+_OWN_LABELS = lazy_regex(r"DataCollatorFor|def forward|compute_loss|cross_entropy|CrossEntropy|shift_labels|nll_loss")
+
+
 def _classes(course: Course) -> list[ast.ClassDef]:
     return [each for each in course.nodes if isinstance(each, ast.ClassDef)]
 

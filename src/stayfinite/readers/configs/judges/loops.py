@@ -18,7 +18,7 @@ from stayfinite.readers.configs.course.picking import truth
 from stayfinite.readers.configs.course.terms import UNKNOWN, Term
 from stayfinite.readers.configs.judges.fault import Fault
 from stayfinite.readers.configs.judges.formulas import wrong_formulas
-from stayfinite.readers.configs.judges.losses import below_zero, doubled_sigmoids
+from stayfinite.readers.configs.judges.losses import below_zero, doubled_sigmoids, shares_for_logs
 from stayfinite.readers.configs.judges.reductions import summed_pixels
 from stayfinite.readers.configs.program.names import dotted_name
 from stayfinite.readers.configs.script_calls import is_optimizer
@@ -325,7 +325,9 @@ def _written(term: Term) -> str:
     return ast.unparse(term.node) if isinstance(term.node, ast.expr) else ""
 
 
-_OF_VALUES = (_detached, doubled_sigmoids, below_zero, wrong_formulas, summed_pixels, _clipped_while_scaled)
+_OF_VALUES = (
+    _detached, doubled_sigmoids, shares_for_logs, below_zero, wrong_formulas, summed_pixels, _clipped_while_scaled,
+)  # fmt: skip
 
 
 def _parameters(scope: ast.AST) -> set[str]:

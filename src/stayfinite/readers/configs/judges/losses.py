@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.course.following import Course
 from stayfinite.readers.configs.course.models import is_learned, optimizers
-from stayfinite.readers.configs.course.picking import truth
+from stayfinite.readers.configs.course.picking import STACKS, truth
 from stayfinite.readers.configs.course.shapes import Shapes, crosses
-from stayfinite.readers.configs.course.terms import NONE, Term, alike, bare, constant, leaves, number
+from stayfinite.readers.configs.course.terms import NONE, Term, alike, bare, constant, is_layer, leaves, number
 from stayfinite.readers.configs.judges.fault import Fault, seen_at
 
 LINEAR, SOFTMAX, LOG_SOFTMAX, SIGMOID = "linear", "softmax", "log_softmax", "sigmoid"
@@ -72,12 +72,33 @@ def kind_of(term: Term, depth: int = 0) -> str:
         layer = term.parts[0]
         if layer.op != "made" or not layer.name.startswith(("nn.", "torch.")):
             return ""
+        if layer.last in _SAME_VALUES and len(term.parts) > 1:
+            return kind_of(term.parts[1], depth + 1)
+        if layer.last == "Sequential":
+            layer = _last_layer(layer) or layer
         return LINEAR if _LAYERS.fullmatch(layer.last) else _BY_LAYER.get(layer.last, "")
     if term.op == "method" or (term.op == "call" and term.name.startswith(("F.", "torch."))):
         if name == "log" and term.parts and kind_of(term.parts[0], depth + 1) == SOFTMAX:
             return LOG_SOFTMAX
         return name if name in (SOFTMAX, LOG_SOFTMAX, SIGMOID) else ""
     return ""
+
+
+_SAME_VALUES = frozenset({"Flatten", "Unflatten", "Identity"})
+
+
+def _last_layer(stack: Term) -> Term | None:
+    """The last layer of a stack that changes values; None where nobody can tell."""
+    for part in reversed(stack.parts):
+        ends: tuple[Term, ...] = (part.data or ()) if part.op == "starred" else (part,)
+        for each in reversed(ends):
+            if not is_layer(each) or not each.name.startswith(("nn.", "torch.")) or each.last in STACKS:
+                return None
+            if each.last not in _SAME_VALUES:
+                return each
+        if part.op == "starred":
+            return None
+    return None
 
 
 _BY_LAYER = {"Softmax": SOFTMAX, "LogSoftmax": LOG_SOFTMAX, "Sigmoid": SIGMOID}
@@ -143,6 +164,13 @@ def doubled_sigmoids(course: Course) -> Iterator[Fault]:
     return (each for each in wrong_inputs(course) if each.text.endswith(_DOUBLED))
 
 
+def shares_for_logs(course: Course) -> Iterator[Fault]:
+    """A softmax that goes into `kl_div` or `nll_loss` and is learned from, whoever runs backward."""
+    learned = {each[1].line for each in learned_losses(course)}
+    return (each for each in wrong_inputs(course) if _SHARES in each.text and each.line in learned)
+
+
+_SHARES = "takes log-probabilities, and gets probabilities"
 _DOUBLED = "goes into a loss that applies a sigmoid"
 
 

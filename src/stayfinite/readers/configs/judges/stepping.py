@@ -10,7 +10,7 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.course.calling import held_by
 from stayfinite.readers.configs.course.gradients import has_weights, is_module, is_parameter, is_trained
 from stayfinite.readers.configs.course.picking import MODULES, parts_in
-from stayfinite.readers.configs.course.terms import Term, is_layer
+from stayfinite.readers.configs.course.terms import Term, is_layer, leaves
 from stayfinite.readers.configs.course.updates import Update
 from stayfinite.readers.configs.judges.fault import Fault
 from stayfinite.readers.configs.judges.program import Program
@@ -254,7 +254,7 @@ def cut_off(program: Program) -> Iterator[Fault]:
     if any(program.holds(each) is None for each in program.optimizers):
         return
     reached = {part for loss in losses for part in loss.sources}
-    if not reached:
+    if not reached or any(map(_picks, program.optimizers)):
         return
     steps = [each for each in program.optimizers if program.of("step", each) or program.course.framed]
     held = {part for each in steps for part in program.leaves(each)}
@@ -268,6 +268,15 @@ def cut_off(program: Program) -> Iterator[Fault]:
         first = min(lost, key=lambda each: each.line)
         text = f"no gradient reaches {program.names(lost)}: the graph ends between its output and the loss"
         yield Fault("detached-loss", text, first.line)
+
+
+def _picks(optimizer: Term) -> bool:
+    """Whether a loop over all weights put some of them into a list for it."""
+    given = optimizer.given(0, "params")
+    return given is not None and any(
+        each.op == "each" and isinstance(each.node, ast.For) and bool(each.parts)
+        and each.parts[0].name in ("parameters", "named_parameters") for each in leaves(given)
+    )  # fmt: skip
 
 
 def held_by_nobody(program: Program) -> Iterator[Fault]:
@@ -310,6 +319,17 @@ def is_meant(program: Program, part: Term) -> bool:
     return is_excused(program, part) or copied or KEPT_FIXED.search(program.path(part)) is not None
 
 
+_OF_GRAPHS = lazy_regex(
+    r"(?:torch_geometric|dgl)\.nn\.(?:\w+\.)*"
+    r"(?:GCN2?|GAT(?:v2)?|SAGE|Graph|GatedGraph|Transformer|Cheb|SG|TAG|ARMA|RGCN|Rel|EGAT)(?:Conv|Graph)"
+)
+
+
+def _is_weighted(term: Term) -> bool:
+    """Whether it has weights: a layer of torch, or one of the libraries for graphs."""
+    return has_weights(term) or (term.op == "made" and _OF_GRAPHS.fullmatch(term.name) is not None)
+
+
 def plain_lists(program: Program) -> Iterator[Fault]:
     """Layers with weights in a plain list or dict of a module, which no parameters() contains."""
     stacked = {id(inner) for each in program.course.terms if is_layer(each) for part in each.parts
@@ -321,7 +341,7 @@ def plain_lists(program: Program) -> Iterator[Fault]:
         registered = {id(layer) for each in owner.attributes.values() if each.op in MODULES for layer in held_by(each)}
         for name, value in owner.attributes.items():
             parts = parts_in(value) if value.op in ("row", "dict") and id(value) not in stacked else []
-            if not parts or id(parts[0]) in registered or not any(map(has_weights, held_by(parts[0]))):
+            if not parts or id(parts[0]) in registered or not any(map(_is_weighted, held_by(parts[0]))):
                 continue
             used = len(re.findall(rf"self\.{name}\b", code)) > 1
             if used and not re.search(rf"(?<!self)\.{name}\b", program.text):
