@@ -222,7 +222,7 @@ def shifted_twice(course: Course) -> Iterator[Fault]:
             return
 
 
-_SHIFTS_ITSELF = lazy_regex(r"AutoModelForCausalLM\.from_|LMHeadModel\.from_|\w+ForCausalLM\.from_")
+_SHIFTS_ITSELF = lazy_regex(r"(?:ForCausalLM|LMHeadModel)\.from_")
 _TRAINER = lazy_regex(r"(?<!\w)Trainer\(")
 _OWN_LABELS = lazy_regex(r"DataCollatorFor|def forward|compute_loss|cross_entropy|CrossEntropy|shift_labels|nll_loss")
 
