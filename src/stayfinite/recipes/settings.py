@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 import yaml
 
 from stayfinite.errors import StayfiniteError, UsageError
-from stayfinite.flags import parsed
 from stayfinite.recipes.running.once import is_first, print_once
 
 Kind = TypeVar("Kind")
@@ -30,6 +29,8 @@ def read_settings(
     Raises:
         UsageError: an unreadable file, or an unknown setting.
     """
+    from stayfinite.flags import parsed  # tyro: what only refuses or records does without it
+
     path, flags = _config_of(list(arguments))
     given = [] if path is None else list(_as_flags(kind, _mapping(path), path))
     _check_values(kind, flags)
