@@ -120,6 +120,7 @@ def test_over_stdio_all_tools_answer_with_the_proof_first_and_files_only_quoted(
             assert any(each["name"] == "learning_rate" for each in found["diff"]["details"]["training"])
             assert found["explain"]["details"]["sections"]
             assert found["scan"]["findings"][0]["cause"] == "poisoned-checkpoint"
+            (root / "train.py").write_text("print('trained elsewhere')\n")
             long = await client.call_tool("check", {"command": f"python train.py --fp16 --name {'x' * 400}"})
             assert not long.is_error, text_of(long)
 
