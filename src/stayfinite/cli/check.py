@@ -194,7 +194,10 @@ def _refuse_what_is_no_plan(files: Sequence[str]) -> None:
         if missing := missing_script_of(name):
             raise UsageError(f"no such file: {missing}", fix="give the script's path as seen from this directory")
         path = Path(name)
-        if not path.is_file():
+        try:
+            if not path.is_file():
+                continue
+        except OSError:  # a command too long for a name
             continue
         if named_like_a_log(path) and _is_a_log(path):
             raise UsageError(f"{name} is a training log", fix=f"stayfinite diagnose {shlex.quote(name)}")
